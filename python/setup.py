@@ -1,4 +1,4 @@
-"""The wheel holds a built library, so it is of one platform, though of any Python 3 (pyproject.toml has the rest)."""
+"""The wheel holds a built library, so it is for one platform, but for any Python 3 (pyproject.toml has the rest)."""
 from setuptools import Distribution, setup
 from wheel.bdist_wheel import bdist_wheel
 

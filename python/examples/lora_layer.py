@@ -12,7 +12,7 @@ import torch
 
 
 class MultiLoraLinear(torch.nn.Module):
-    """base(x), and on top of it for each row what the row's adapter adds."""
+    """base(x), plus what each row's own adapter adds."""
 
     def __init__(self, base: torch.nn.Linear, max_rows: int, max_rank: int = 64) -> None:
         super().__init__()
@@ -21,11 +21,11 @@ class MultiLoraLinear(torch.nn.Module):
         self.adapters: dict[str, pk.Lora] = {}
 
     def add_adapter(self, name: str, lora_a: torch.Tensor, lora_b: torch.Tensor, alpha: float) -> None:
-        """lora_a [rank, in] and lora_b [out, rank] as PEFT stores them."""
+        """Adds an adapter: lora_a [rank, in] and lora_b [out, rank], as PEFT stores them."""
         self.adapters[name] = pk.Lora(lora_a, lora_b.t().contiguous(), alpha / lora_a.shape[0])
 
     def use(self, names: Sequence[str | None]) -> None:
-        """Which adapter each row of the next batch has; None: the base alone. Adjacent rows of one adapter are a segment."""
+        """Sets which adapter each row of the next batch has; None: the base alone. Adjacent rows of one adapter are a segment."""
         indptr, used = [0], []
         for name, rows in itertools.groupby(names):
             indptr.append(indptr[-1] + len(list(rows)))

@@ -11,8 +11,8 @@ differ from adapter to adapter. A list of out_features, up to three, does severa
 once (q, k, v): y has their columns side by side, and a segment is given a list with one Lora (or None)
 for each.
 
-Everything is queued on torch's current stream of the plan's device; only set waits, for the set before. CUDA graphs
-that were captured with a plan follow what it is set to later.
+Everything is queued on torch's current stream of the plan's device; only set() waits, for the set() before
+it. CUDA graphs captured with a plan follow later settings.
 
 Importing needs no GPU; the library is loaded by the first Plan.
 """
@@ -43,7 +43,7 @@ Adapter = Union[None, Lora, Sequence[Optional[Lora]]]
 
 
 class Plan:
-    """Which rows of a batch use which adapter; made once for the largest batch, set for each."""
+    """Which rows of a batch use which adapter; made once for the largest batch, set for each batch."""
 
     def __init__(self, dtype: torch.dtype, in_features: int, out_features: Union[int, Sequence[int]], max_rows: int, max_rank: int,
                  max_segments: Optional[int] = None, device: Union[None, str, torch.device] = None) -> None:
@@ -73,7 +73,7 @@ class Plan:
                 library().punica_sgmv_plan_free(self._plan)
 
     def set(self, indptr: Sequence[int], adapters: Sequence[Adapter]) -> None:
-        """Rows indptr[i] to indptr[i+1] use adapters[i].
+        """Makes rows [indptr[i], indptr[i+1]) use adapters[i].
 
         The plan keeps the tensors alive until it is set again."""
         n = len(adapters)
@@ -94,7 +94,7 @@ class Plan:
         self._kept = kept
 
     def _parts(self, i: int, adapter: Adapter) -> Sequence[Optional[Lora]]:
-        """Of adapter i, one for each projection."""
+        """Returns the parts of adapter i, one for each projection, or none where it is None."""
         if adapter is None:
             return []
         parts = [adapter] if isinstance(adapter, Lora) else adapter
@@ -126,7 +126,8 @@ class Plan:
 
 def sgmv_shrink(plan: Plan, x: torch.Tensor, v: Optional[torch.Tensor] = None) -> torch.Tensor:
     """v = scale * x A^T, float32, [rows, plan.v_cols]; a row's projections stand back to back, each with its
-    adapter's rank. What is beyond them, and rows without adapter, keep what they had (zeros in a new v)."""
+    adapter's rank. What is beyond them, and rows without adapter, keep what v had; a new v,
+    made if none is given, has zeros there."""
     plan._check_tensor("x", x, plan.dtype, plan.in_features, plan.n_rows)
     if v is None:
         v = torch.zeros(x.shape[0], plan.v_cols, dtype=torch.float32, device=plan.device)
@@ -144,7 +145,7 @@ def sgmv_expand(plan: Plan, y: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 def lora_add(plan: Plan, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """y += scale * (x A^T) B, in place: both of the above, faster."""
+    """y += scale * (x A^T) B, in place; faster than the two above."""
     plan._check_tensor("x", x, plan.dtype, plan.in_features, plan.n_rows)
     plan._check_tensor("y", y, plan.dtype, sum(plan.outs), plan.n_rows)
     plan._call("punica_lora_add", y, x)

@@ -11,7 +11,7 @@ MAX_PARTS = 3   # PUNICA_MAX_PARTS
 
 
 class KernelError(RuntimeError):
-    """What the library refused to do, or the GPU's failure."""
+    """The library refused a call, or the GPU failed."""
 
 
 class Shape(ctypes.Structure):
@@ -26,7 +26,7 @@ class LoraEntry(ctypes.Structure):
 
 
 def find() -> Path:
-    """The library's path: $PUNICA_KERNELS, inside this package (as in the wheel), or ../build of a source tree."""
+    """Returns the library's path: $PUNICA_KERNELS, inside this package (as in the wheel), or ../build of a source tree."""
     here = Path(__file__).resolve().parent
     given = os.environ.get("PUNICA_KERNELS")
     for path in [Path(given)] if given else [here / NAME, here.parents[1] / "build" / NAME]:
@@ -37,7 +37,7 @@ def find() -> Path:
 
 @functools.lru_cache(maxsize=None)
 def library() -> ctypes.CDLL:
-    """The library, loaded when it is first needed: importing the package needs neither it nor a GPU."""
+    """Returns the library, loaded by the first call: importing the package needs neither it nor a GPU."""
     lib = ctypes.CDLL(str(find()))
     pointer = ctypes.c_void_p
     lib.punica_kernels_error.restype = ctypes.c_char_p
@@ -52,6 +52,6 @@ def library() -> ctypes.CDLL:
 
 
 def check(status: int) -> None:
-    """Raises what a function that returned status said."""
+    """Raises KernelError with the library's message unless status is 0."""
     if status != 0:
         raise KernelError(library().punica_kernels_error().decode())

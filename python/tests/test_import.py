@@ -1,4 +1,4 @@
-"""What needs no GPU: the package is imported, and says what it lacks."""
+"""Without a GPU: the package can be imported, and names what is missing."""
 import os
 import unittest
 from unittest import mock

@@ -1,4 +1,4 @@
-"""The kernels against torch in float64, on a GPU. With nothing but the standard library beside torch, since GPU machines are bare:
+"""The kernels against torch in float64, on a GPU. Needs only torch and the standard library, since GPU machines are bare:
 
     python3 tests/test_kernels.py
 """

@@ -20,7 +20,8 @@
 #include "backend/tensor.h"
 #include "base/err.h"
 
-/* n (1 to MAX_PARTS) projections of one input; their outputs stand side by side in one row. */
+/* A projection of one input, x W^T + bias; a linear is n (1 to MAX_PARTS) of one input, whose outputs stand side by
+ * side in one row. */
 typedef struct {
     tensor w;     /* [out, in] */
     int stride;   /* elements from one row of w to the next, where w is some columns of a wider matrix that
@@ -40,18 +41,18 @@ static inline int proj_scaled(const proj *p)
     return p->scale.rows > 1 ? SCALE_BLOCK : p->w.cols;
 }
 
-/* How a qkv row is divided: n_heads query heads, then n_kv_heads keys, then n_kv_heads values. */
+/* The layout of a qkv row: n_heads query heads, then n_kv_heads keys, then n_kv_heads values. */
 typedef struct { int n_heads, n_kv_heads, head_dim; } heads;
 
-/* A linear with its place among the model's linears (adapters file their parts under it), and the
- * scratch that carries v from its shrink to its expand. */
+/* A linear, its place among the model's linears (adapters file their parts under it), and the scratch that carries v
+ * from its shrink to its expand. */
 typedef struct {
     const linear *w;
     int site;
     tensor *v;
 } adapted;
 
-/* Norms of query and key heads; w absent: none. */
+/* Norms of query and key heads; q_w and k_w absent: none. */
 typedef struct {
     tensor q_w, k_w;
     float eps;
@@ -63,7 +64,7 @@ typedef struct {
     bool replayed;
 } invocation;
 
-/* The largest invocation there will be. */
+/* The size of the largest invocation. */
 typedef struct {
     int max_rows, max_out;
     int max_sequences, max_pages, page_len; /* pages: of all sequences of one invocation together */
@@ -91,8 +92,8 @@ typedef struct {
     const int *biased; /* [n_bias] distinct tokens */
     const float *bias; /* [n_bias] added to their logits before penalties */
     int n_logprobs;    /* -1: none; else the chosen token's, and this many most likely */
-    bool given; /* the token is there already, `token`: it is not drawn but scored. Nothing above counts but n_logprobs,
-                   0 or more */
+    bool given; /* `token` is there already: it is not drawn but scored. Of the above only n_logprobs counts, 0 or
+                   more */
     int token;
 } sample_spec;
 
@@ -106,13 +107,13 @@ typedef struct {
 /* logprobs are log softmax of the logits as the model gave them (before bias, penalties and temperature), over the
  * tokens that the mask allows. */
 typedef struct {
-    int token; /* -1: the logits were not finite */
+    int token; /* -1: the logits were not finite, or no token may be drawn */
     float logprob;
-    int rank;                        /* of a given token: 1 and how many are likelier; else 0 */
+    int rank;                        /* of a given token: 1 + how many are likelier; else 0 */
     token_logprob top[MAX_LOGPROBS]; /* token -1 behind the last, where fewer are allowed */
 } sample_result;
 
-/* A copy between memory of alloc() and of alloc_host(), and the way it goes. */
+/* A copy between memory of alloc() and of alloc_host(), and its direction. */
 typedef struct {
     void *dst;
     const void *src;
@@ -123,13 +124,13 @@ typedef enum { COPY_OUT, COPY_IN, N_COPY_LANES } copy_lane; /* to the host, to t
 typedef struct backend backend;
 
 typedef struct {
-    /* Begin an invocation: ops until end() work on b, which stays unchanged until then. They are to be
-     * given n_rows rows (n_out of logits), at least b's: a GPU rounds decode batches up, and rows past
-     * the end hold numbers nobody reads. Where an invocation of the same owner, size and kind was recorded
-     * before, begin queues it again as a whole (replayed) and no ops are to be called. */
+    /* Begins an invocation: ops until end() work on b, which stays unchanged until then. Ops must be given n_rows rows
+     * (n_out of logits), at least b's: a GPU rounds decode batches up, and rows past the end hold numbers nobody reads.
+     * If an invocation of the same owner, size and kind was recorded before, begin queues it again as a whole
+     * (replayed) and no ops are to be called. */
     invocation (*begin)(backend *, const batch *b, const void *owner);
     void (*end)(backend *);
-    /* Drop what was recorded for an owner. */
+    /* Drops what was recorded for an owner. */
     void (*forget)(backend *, const void *owner);
 
     /* y[row] = table[token of the row - first], zeros for a token that is not in this part of the vocabulary. y: F32.
@@ -149,8 +150,8 @@ typedef struct {
     void (*sgmv_expand)(backend *, tensor *y, const tensor *v, const batch *, int site, const struct linear *w);
     /* rms_norm of each query head with q_w and of each key head with k_w, in place. */
     void (*head_norm)(backend *, tensor *qkv, heads, const tensor *q_w, const tensor *k_w, float eps);
-    /* Rotate queries and keys in place (pairs (i, i + head_dim/2), angle position * inv_freq[i]),
-     * then write keys and values into the pages. inv_freq: [head_dim/2] floats in backend memory. */
+    /* Rotates queries and keys in place (pairs (i, i + head_dim/2), angle position * inv_freq[i]), then writes keys and
+     * values into the pages. inv_freq: [head_dim/2] floats in backend memory. */
     void (*rope_append)(backend *, tensor *qkv, heads, const float *inv_freq, const batch *, kv_cache *, int layer);
     /* y[row, head] = softmax(q K^T / sqrt(head_dim)) V over positions max(0, p-window+1)..p of the
      * row's sequence; window 0: all. y [rows, n_heads * head_dim]. */
@@ -161,25 +162,25 @@ typedef struct {
     /* y[i] = x[out_row[i]]. */
     void (*gather)(backend *, tensor *y, const tensor *x, const batch *);
 
-    /* The same in fewer passes; the model uses these. linear_shrink leaves v for the expand_ op of the
-     * same adapted linear, which adds B's part to its first operand and goes on as its name says. That
-     * operand (delta, gate_up) is spent after it; queries in qkv are final. */
+    /* Fused forms of the ops above, which the model uses. linear_shrink leaves v for the expand_ op of the same adapted
+     * linear, which adds v B to its first operand and goes on as its name says. What that operand (delta, gate_up)
+     * holds afterwards is undefined; queries in qkv are final. */
     void (*linear_shrink)(backend *, tensor *y, const tensor *x, const adapted *, const batch *);
     void (*expand_rope_append)(backend *, tensor *qkv, heads, const head_norms *, const float *inv_freq,
                                const adapted *, const batch *, kv_cache *, int layer);
     void (*expand_add_rms_norm)(backend *, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
                                 const adapted *, const batch *);
     void (*expand_silu_mul)(backend *, tensor *gate_up, tensor *y, const adapted *, const batch *);
-    /* y += v B and no more: where ranks have parts of y that are yet to be added up (group.h). */
+    /* y += v B alone: where ranks have parts of y that are still to be added up (group.h). */
     void (*expand)(backend *, tensor *y, const adapted *, const batch *);
 
-    /* Draw a token for each of the first n rows of logits. spec: [n], read before the call returns. */
+    /* Draws a token for each of the first n rows of logits. spec: [n], read before the call returns. */
     void (*sample)(backend *, const tensor *logits, const sample_spec *spec, int n);
-    /* Wait for the oldest sample not collected yet; at most two may be outstanding. Its [n] results,
-     * valid until the next collect; NULL with the device's first failure. */
+    /* Waits for the oldest sample not collected yet; at most two may be outstanding. Returns its results, [n], valid
+     * until the next collect; NULL with e set to the device's first failure. */
     const sample_result *(*collect)(backend *, err *e);
 
-    /* Claim scratch for invocations up to this size. */
+    /* Claims scratch for invocations up to this size. -1 with e set. */
     int (*reserve)(backend *, const extent *, err *e);
 
     /* Backend memory, 64-byte aligned. NULL with e set when there is not enough. */
@@ -190,29 +191,29 @@ typedef struct {
     void (*release_host)(backend *, void *p);
     void (*upload)(backend *, void *dst, const void *src, size_t bytes);
     void (*download)(backend *, void *dst, const void *src, size_t bytes);
-    /* Copies beside the ops. copy_begin queues a batch, which with behind_ops starts when all ops queued before it are
-     * done; batches of a lane are done in order. copy_ended is asked for the oldest that it has not told of: whether
-     * that is done, or with wait, when it is; *seconds: how long it took by itself. copy_order has ops that are queued
-     * from now on wait for all batches. */
+    /* Copies beside the ops. copy_begin queues a batch; with behind_ops it starts when all ops queued before it are
+     * done. Batches of a lane are done in order. copy_ended returns whether the oldest batch not yet reported is done,
+     * or with wait blocks until it is; *seconds: how long it took by itself. copy_order makes ops that are queued from
+     * now on wait for all batches. */
     void (*copy_begin)(backend *, copy_lane, const copy_piece *piece, int n, bool behind_ops);
     bool (*copy_ended)(backend *, copy_lane, bool wait, double *seconds);
     void (*copy_order)(backend *);
-    /* Bytes that alloc could still give. */
+    /* Bytes that alloc can still give. */
     size_t (*available)(backend *);
     /* All memory the device has, used or not; 0: it has none of its own. */
     size_t (*memory)(backend *);
-    /* Make weights that lie in host memory usable by ops, in place: the CPU borrows them (they must
-     * outlive the last op that uses them); a GPU copies them, matrices as its act type unless F8, the parts of
-     * a linear back to back, and holds them until the backend is freed. */
+    /* Make weights that lie in host memory usable by ops, in place: the CPU borrows them (they must outlive the last op
+     * that uses them); a GPU copies them and holds the copy until the backend is freed, matrices as its act type unless
+     * F8, the parts of a linear back to back. -1 with e set. */
     int (*adopt)(backend *, tensor *t, err *e);
     int (*adopt_linear)(backend *, struct linear *w, err *e);
-    /* An adapter whose parts are placed: write what ops need to find them by (lora.table) into backend memory
-     * of lora_table_bytes(). */
+    /* bind_lora writes what ops need to find the parts of an adapter, which must be placed, into backend memory of
+     * lora_table_bytes() (lora.table). */
     size_t (*lora_table_bytes)(backend *, int n_sites);
     void (*bind_lora)(backend *, lora *l, void *memory);
-    /* Bytes per second this device reads from its memory, measured now. */
+    /* Measures how many bytes per second this device reads from its memory. */
     double (*read_bandwidth)(backend *);
-    /* Wait for all queued work; -1 with the device's first failure. */
+    /* Waits for all queued work; -1 with e set to the device's first failure. */
     int (*sync)(backend *, err *e);
     void (*free)(backend *);
 } backend_ops;
@@ -223,20 +224,20 @@ struct backend {
     dtype act;             /* type of activations and KvCache; of all matrices too but F8 ones, unless F32 */
     bool owns_host_memory; /* ops read host memory: nothing needs to be copied to this backend */
     bool runs_ahead;       /* ops return before they are done; a batch may use tokens not collected yet */
-    struct group *group;   /* the ranks and devices that it stands for (group.h); NULL: it is one rank by itself */
+    struct group *group;   /* the ranks and devices it stands for (group.h); NULL: it is one rank */
 };
 
-/* The type a backend holds matrices in that are stored as `stored`. */
+/* The type in which a backend holds matrices stored as `stored`. */
 static inline dtype backend_weight_type(const backend *be, dtype stored)
 {
     return be->act == DTYPE_F32 || stored == DTYPE_F8 ? stored : be->act;
 }
 
-/* n_threads 0: as many as the cores this process may use. Never fails. */
+/* Opens the CPU. n_threads 0: as many as the cores this process may use. Never fails. */
 backend *backend_cpu_new(int n_threads);
 
-/* GPU number `device`, activations of type act (F16 or BF16). NULL with e set when there is none, or in
- * a build without CUDA. */
+/* Opens GPU number `device`, with activations of type act (F16 or BF16). NULL with e set when there is none, or in a
+ * build without CUDA. */
 backend *backend_cuda_new(int device, dtype act, err *e);
 
 #endif

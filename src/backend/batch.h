@@ -14,15 +14,15 @@
 #include "backend/tensor.h"
 
 /* KvCache [n_pages, n_layers, 2, n_kv_heads] blocks of [page_len, head_dim] numbers; the 2 is keys, values. The type is
- * the backend's act type, or F8: then page_len scales, F32, stand behind the numbers of each block, one for each head's
- * vector of a position, whose largest number is 448 times its scale. */
+ * the backend's act type, or F8. With F8, page_len scales, F32, stand behind the numbers of each block, one for the
+ * head's vector at each position; the vector's largest number is 448 times its scale. */
 typedef struct {
     void *data; /* backend memory */
     dtype type;
     int n_pages, n_layers, n_kv_heads, page_len, head_dim;
 } kv_cache;
 
-/* Of a block's numbers, so many that scales may follow, and of all of it. */
+/* Bytes of a block's numbers, rounded up so that scales may follow; below, of a block with its scales. */
 static inline size_t kv_numbers_bytes(const kv_cache *kv)
 {
     size_t bytes = (size_t)kv->page_len * (size_t)kv->head_dim * dtype_size(kv->type);
@@ -34,7 +34,7 @@ static inline size_t kv_block_bytes(const kv_cache *kv)
     return kv_numbers_bytes(kv) + (kv->type == DTYPE_F8 ? (size_t)kv->page_len * sizeof(float) : 0);
 }
 
-/* Of one page, all layers. */
+/* Bytes of one page, all layers. */
 static inline size_t kv_page_bytes(const kv_cache *kv)
 {
     return (size_t)kv->n_layers * 2 * (size_t)kv->n_kv_heads * kv_block_bytes(kv);
@@ -50,13 +50,13 @@ typedef struct {
     tensor b; /* [rank, out], lora_B transposed, so that a row is contiguous */
 } lora_part;
 
-#define MAX_PARTS 3 /* projections of one `linear` (see backend.h) at most: q, k and v */
+#define MAX_PARTS 3 /* most projections of one `linear` (backend.h): q, k and v */
 
 /* The additions to one linear: part i goes to its projection i. */
 typedef struct { lora_part part[MAX_PARTS]; } lora_site;
 
-/* An adapter in backend memory. site: [n_sites], index as the model numbers its linears: those of one rank after those
- * of the other, where several are on the device. */
+/* An adapter in backend memory. site: [n_sites], indexed as the model numbers its linears; where a device has several
+ * ranks, all sites of one rank, then those of the next. */
 typedef struct lora {
     int n_sites;
     lora_site *site;
@@ -64,7 +64,7 @@ typedef struct lora {
     size_t bytes;      /* of backend memory held */
     void *data;        /* the one backend allocation all parts point into */
     void *table;       /* the backend's own index of the sites; behind the parts in data */
-    struct lora *next; /* the shares of the ranks on the next device of a group; NULL: there is none */
+    struct lora *next; /* the shares of the next device of a group; NULL: none */
 } lora;
 
 /* Rows [indptr[i], indptr[i+1]) use lora[i]; NULL is the base model. */
@@ -74,7 +74,7 @@ typedef struct {
     const lora *const *lora; /* [n], borrowed: until the invocation ends */
 } segments;
 
-/* A token known to the device only, on backends that run ahead. */
+/* A token that only the device knows as yet, on backends that run ahead. */
 #define TOKEN_DRAWN(i) (-1 - (i))
 
 typedef struct {

@@ -59,7 +59,7 @@ comm *comm_nccl_new(backend *const *gpu, int n_ranks, err *e)
 }
 #endif
 
-/* A number at the beginning of text, which then moves behind it. -1: there is none. */
+/* Reads a number at the beginning of *text and moves *text behind it. -1: there is none. */
 static int number_at(const char **text)
 {
     if (**text < '0' || **text > '9')
@@ -71,7 +71,7 @@ static int number_at(const char **text)
     return errno || n >= INT_MAX ? -1 : (int)n;
 }
 
-/* The first GPU of "cuda:N" or "cuda:N-M" and how many; "cuda" is the first; -1 for anything else. */
+/* Returns the first GPU of "cuda" (0), "cuda:N" or "cuda:N-M" and sets *n to how many; -1 for anything else. */
 static int gpu_range(const char *device, int *n)
 {
     *n = 1;
@@ -106,7 +106,7 @@ static void close_all(backend *const *device, int n)
             device[i]->ops->free(device[i]);
 }
 
-/* n GPUs from `first` on. */
+/* Opens n GPUs from `first` on. On failure none stays open. */
 static int open_gpus(backend **device, int first, int n, dtype act, err *e)
 {
     for (int i = 0; i < n; i++)

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* F8 is E4M3; only matrices of a base model are of it, beside their scales (backend.h). */
+/* F8 is E4M3: only a base model's matrices, beside their scales (backend.h), and the KvCache (batch.h). */
 typedef enum { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F8 } dtype;
 
 #define SCALE_BLOCK 128 /* columns of an F8 matrix under one scale, where a row has several */
@@ -22,7 +22,7 @@ static inline size_t dtype_size(dtype t)
     return t == DTYPE_F32 ? 4 : t == DTYPE_F8 ? 1 : 2;
 }
 
-/* As safetensors files call it. */
+/* The name of a type in safetensors files. */
 static inline const char *dtype_name(dtype t)
 {
     return t == DTYPE_F32 ? "F32" : t == DTYPE_F16 ? "F16" : t == DTYPE_BF16 ? "BF16" : "F8_E4M3";
@@ -33,7 +33,7 @@ static inline size_t tensor_bytes(const tensor *t)
     return (size_t)t->rows * (size_t)t->cols * dtype_size(t->type);
 }
 
-/* Write the elements of t, which is not F8, as F32, F16 or BF16. */
+/* Writes the elements of t, which is not F8, as F32, F16 or BF16. */
 void tensor_convert(void *out, dtype type, const tensor *t);
 
 #endif

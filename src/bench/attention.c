@@ -1,8 +1,8 @@
 /* attention.c - see attention.h
  *
- * One invocation is the same op some times over, as the layers of a step would queue it, on random queries, keys and
- * values in pages that are in no order. Operations are those of the pairs that are seen: 4 * head_dim for each query
- * head. */
+ * One invocation is the same op several times, as the layers of a step would queue it, on random queries, keys and
+ * values in shuffled pages. Operations are counted for the pairs of query and key that the causal mask allows: 4 *
+ * head_dim for each query head. */
 #include "bench/attention.h"
 
 #include <errno.h>
@@ -82,7 +82,7 @@ static int reserve(backend *be, heads h, int rows, int sequences, int pages, err
     return be->ops->reserve(be, &x, e);
 }
 
-/* Pages in no order. */
+/* Fills page with 0 to n - 1 in random order. */
 static void shuffle_pages(int *page, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -153,7 +153,7 @@ static void drop_point(attention_bench *a, point *p)
         free(all[i]);
 }
 
-/* One invocation of n ops. */
+/* Runs one invocation of n ops. */
 static int run_ops(attention_bench *a, point *p, int n, err *e)
 {
     backend *be = a->be;
@@ -164,7 +164,7 @@ static int run_ops(attention_bench *a, point *p, int n, err *e)
     return be->ops->sync(be, e);
 }
 
-/* Seconds of one op: the median over invocations of n, or negative. The first warms up. */
+/* Seconds of one op: the median over invocations of n; negative with e set on failure. A first invocation warms up. */
 static double time_ops(attention_bench *a, point *p, int n, err *e)
 {
     double seconds[N_RUNS];
@@ -175,7 +175,7 @@ static double time_ops(attention_bench *a, point *p, int n, err *e)
         if (i >= 0)
             seconds[i] = (clock_now() - start) / n;
     }
-    a->be->ops->forget(a->be, p); /* a recording has n ops */
+    a->be->ops->forget(a->be, p); /* the recording has n ops: not for another n */
     return median(seconds, N_RUNS);
 }
 

@@ -1,7 +1,7 @@
 /* comm.c - see comm.h
  *
- * One invocation is a row of the same op, as a step would queue them; a device that records invocations replays it. The
- * parts of two outputs take turns, so that nobody writes what another rank may still be reading. */
+ * One invocation is a sequence of the same op, as a step would queue it; a device that records invocations replays it.
+ * Two sets of parts take turns, so that nobody writes what another rank may still be reading. */
 #include "bench/comm.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum { N_RUNS = 7, N_OPS = 160, MAX_ROWS = 4096 };
 
-/* What is timed; each owns its recordings by its address. */
+/* What is timed. Recordings of a kind belong to the address of its entry in `owner`. */
 typedef enum { OF_ALL_RANKS, OF_ONE_RANK, LOGITS, N_KINDS } kind;
 
 typedef struct {
@@ -48,7 +48,7 @@ static int make(backend *be, tensor *t, dtype type, int rows, int cols, err *e)
     return 0;
 }
 
-/* Vocabularies are dealt out in stretches of 8, as models' are. */
+/* A rank's share of the vocabulary, in units of 8 as models' are. */
 static int vocab_of(const comm_bench *c, int rank)
 {
     int units = c->opt->vocab / 8, from = units * rank / c->n_ranks, to = units * (rank + 1) / c->n_ranks;
@@ -157,7 +157,7 @@ static int run_ops(comm_bench *c, const batch *b, kind k, err *e)
     return status;
 }
 
-/* Seconds of one op: the median over invocations, or negative. */
+/* Seconds of one op: the median over invocations; negative with e set on failure. */
 static double time_ops(comm_bench *c, int rows, kind k, err *e)
 {
     static const int zeros[MAX_ROWS];

@@ -1,4 +1,4 @@
-/* comm.h - `punica bench comm`: what the ranks of a split model need to add up, by themselves */
+/* comm.h - `punica bench comm`: the ops by which the ranks of a split model add up, by themselves */
 #ifndef PUNICA_BENCH_COMM_H
 #define PUNICA_BENCH_COMM_H
 
@@ -18,7 +18,7 @@ typedef struct {
 
 comm_bench_options comm_bench_options_default(void);
 
-/* One line per batch size. */
+/* Prints one line per batch size. -1 with e set. */
 int comm_bench_run(const comm_bench_options *o, err *e);
 
 #endif

@@ -30,8 +30,8 @@ struct decode_bench {
     batch_builder *builder;
 };
 
-/* Some of a cache's blocks, n in all, of ordinary numbers: zeros would be read as fast, but computed with less power.
- */
+/* Makes n blocks of a cache, to be freed, with random numbers: zeros would be read as fast, but computed with less
+ * power. */
 static void *random_blocks(const kv_cache *kv, size_t n)
 {
     size_t block = kv_block_bytes(kv), numbers = kv_numbers_bytes(kv);
@@ -68,7 +68,8 @@ static int make_kv(decode_bench *d, err *e)
     return 0;
 }
 
-/* Those of one rank are copies of one: to make so many random numbers would take longer than all that is measured. */
+/* Makes the adapters. Those of one rank are copies: making so many random numbers would take longer than all that is
+ * measured. */
 static int make_adapters(decode_bench *d, err *e)
 {
     const decode_options *o = &d->opt;
@@ -108,7 +109,7 @@ decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *
                             d->kv->n_pages,
                             PAGE_LEN,
                             MAX_PARTS * LORA_MAX_RANK,
-                            o->kv}; /* as the engine */
+                            o->kv}; /* as in the engine */
         if ((d->fwd = forward_new(d->m, &l, e)))
             return d;
     }
@@ -138,8 +139,8 @@ const model *decode_model(const decode_bench *d)
     return d->m;
 }
 
-/* Operations of a row's projections, head and attention to so many positions; of its adapter, two for each of its
- * numbers. */
+/* Operations of one row: its projections, the head, attention to n_positions, and two for each number of its
+ * adapter. */
 static double row_flops(const model_config *c, const lora *l, int n_positions)
 {
     double attention = 4.0 * c->n_layers * c->n_heads * c->head_dim * n_positions;
@@ -160,7 +161,7 @@ static void count_work(const decode_bench *d, const batch *b, const decode_rows 
         ((double)r->batch * r->context + r->prompt) * (double)kv_page_bytes(d->kv) * group_devices(d->be) / PAGE_LEN;
 }
 
-/* Queue n steps over the same batch; each draw is collected when the next step is queued. */
+/* Queues n steps over the same batch; each draw is collected when the next step is queued. */
 static int run_steps(decode_bench *d, const batch *b, const sample_spec *spec, int n, err *e)
 {
     backend *be = d->be;
@@ -177,8 +178,8 @@ static int run_steps(decode_bench *d, const batch *b, const sample_spec *spec, i
     return be->ops->sync(be, e);
 }
 
-/* Greedy draws. Where they are masked, half of the vocabulary is left in all. The specs, to be freed; *mask: what they
- * point to. */
+/* Makes the specs of greedy draws, to be freed, and *mask, which they point to, likewise. Each mask allows half of the
+ * vocabulary. */
 static sample_spec *make_specs(const decode_bench *d, int n, uint32_t **mask)
 {
     size_t words = ((size_t)d->m->config.vocab + 31) / 32;
@@ -192,7 +193,7 @@ static sample_spec *make_specs(const decode_bench *d, int n, uint32_t **mask)
     return spec;
 }
 
-/* Runs of about 50 ms, after a first one that warms up and tells how long a step is. */
+/* Times runs of about 50 ms, after first steps that warm up and tell how long a step is. */
 static double time_steps(decode_bench *d, const batch *b, err *e)
 {
     uint32_t *mask;

@@ -1,8 +1,7 @@
 /* load.c - see load.h
  *
- * The main thread decodes a batch of distinct adapters; a second thread takes one more adapter from an
- * image in pinned host memory to the device and drops it again, once in the time of a step, as the
- * engine's loader does. */
+ * The main thread decodes a batch of distinct adapters; a second thread uploads one more adapter from an image in
+ * pinned host memory and drops it again, once in the time of a step, as the engine's loader does. */
 #include "bench/load.h"
 
 #include <pthread.h>
@@ -60,7 +59,7 @@ static void *load_again_and_again(void *arg)
     return NULL;
 }
 
-/* The copy alone: the same bytes from the same memory, nothing else going on. */
+/* Seconds of the copy alone: the same bytes from the same memory, while nothing else goes on. Negative with e set. */
 static double time_copy(backend *be, const lora *image, err *e)
 {
     double seconds[N_COPIES];
@@ -100,7 +99,7 @@ static int measure(const load_options *o, backend *be, decode_bench *d, loader *
     return 0;
 }
 
-/* The adapter in memory that the backend copies from fastest. */
+/* Makes an adapter in the memory that the backend copies from fastest. NULL with e set. */
 static lora *make_image(backend *be, const model_config *c, int rank, dtype type, err *e)
 {
     lora *host = lora_random(c, group_ranks(be), rank, type, 12345);

@@ -1,5 +1,5 @@
-/* load.h - `punica bench load`: what loading an adapter costs those who decode meanwhile, and how long it
- * takes against the copy alone */
+/* load.h - `punica bench load`: how much loading adapters slows down steps that decode meanwhile, and how long a load
+ * takes beside the copy alone */
 #ifndef PUNICA_BENCH_LOAD_H
 #define PUNICA_BENCH_LOAD_H
 

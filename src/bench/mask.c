@@ -1,8 +1,8 @@
 /* mask.c - see mask.h
  *
- * The vocabulary is made up, like those of byte-level BPE in what matters: all bytes, some 100k words with and without
- * a blank before them, and thousands of pieces of punctuation such as `",` and `"}`. Each row of the batch draws at
- * random among the tokens of its mask, which leads through more different states than a model would. */
+ * The vocabulary is made up, but like those of byte-level BPE in what matters: all bytes, some 100k words with and
+ * without a blank before them, and thousands of pieces of punctuation such as `",` and `"}`. Each row of the batch
+ * draws at random among the tokens of its mask, which leads through more different states than a model would. */
 #include "bench/mask.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ static const char *token_of(void *ctx, int id, size_t *n)
     return w->text.data;
 }
 
-/* A schema of about 10 KB: objects in objects, strings, numbers, enumerations, arrays. */
+/* Writes a schema of about 10 KB: objects in objects, strings, numbers, enumerations, arrays. */
 static void write_schema(buf *out, int depth, int *left)
 {
     static const char *const leaves[] = {"{\"type\":\"string\"}",

@@ -1,4 +1,4 @@
-/* mask.h - `punica bench mask`: what following a grammar costs: compiling it, and the masks of a batch */
+/* mask.h - `punica bench mask`: the cost of following a grammar: of compiling it, and of a batch's masks */
 #ifndef PUNICA_BENCH_MASK_H
 #define PUNICA_BENCH_MASK_H
 

@@ -1,10 +1,10 @@
-/* median.h - of several times the same thing took */
+/* median.h - the median of several measurements */
 #ifndef PUNICA_BENCH_MEDIAN_H
 #define PUNICA_BENCH_MEDIAN_H
 
 void sort_times(double *x, int n);
 
-/* Sorts x. 0 when there are none. */
+/* Sorts x and returns its median, of an even number the upper one; 0 when n is 0. */
 double median(double *x, int n);
 
 #endif

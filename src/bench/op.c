@@ -1,9 +1,9 @@
 /* op.c - see op.h
  *
- * One invocation is a long row of pairs, shrink then expand, each with weights of its own: adapter a at
- * site s lies in a pool of random numbers at a place that no other pair of the invocation uses until
- * the pool is used up, so that weights come from memory and not from a cache. The activations are the
- * same for all. A device that records invocations replays this one. */
+ * One invocation is a long sequence of pairs, shrink then expand, each with weights of its own: the place of adapter a
+ * at site s in a pool of random numbers is used by no other pair of the invocation until the pool is used up, so that
+ * weights come from memory and not from a cache. The activations are the same for all. A device that records
+ * invocations replays this one. */
 #include "bench/op.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ typedef struct {
     workload w;
 } point;
 
-/* What it runs on. */
+/* What a point runs on. */
 typedef struct {
     lora *adapter;
     char *tables; /* of the adapters, backend memory */
@@ -71,7 +71,7 @@ static size_t site_bytes(const op_bench *o, const point *p)
     return padded((size_t)p->rank * (size_t)p->d.in * size) + padded((size_t)p->rank * (size_t)p->d.out * size);
 }
 
-/* What the largest invocation uses, but at most 1 GiB. */
+/* Bytes that the largest invocation uses, but at most 1 GiB. */
 static size_t pool_size(const op_bench *o)
 {
     const op_options *opt = o->opt;
@@ -139,7 +139,7 @@ static int by_adapter(const void *a, const void *b)
     return ((const bench_request *)a)->adapter - ((const bench_request *)b)->adapter;
 }
 
-/* Rows sorted by adapter, one segment for each; every row a decode at position 0. */
+/* Sorts the rows by adapter, one segment for each; every row is a decode at position 0. */
 static void make_batch(const point *p, setup *s, bench_request *who)
 {
     int n = p->n, n_segs = 0;
@@ -230,7 +230,7 @@ static int run_pairs(op_bench *o, setup *s, err *e)
     return be->ops->sync(be, e);
 }
 
-/* Seconds of one pair: the median over invocations. */
+/* Seconds of one pair: the median over invocations; negative with e set on failure. */
 static double time_point(op_bench *o, setup *s, err *e)
 {
     double seconds[N_RUNS];

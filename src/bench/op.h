@@ -22,7 +22,7 @@ typedef struct {
 
 op_options op_options_default(void);
 
-/* One line per dimensions, rank, batch size and workload. */
+/* Prints one line per dimensions, rank, batch size and workload. -1 with e set. */
 int op_run(const op_options *o, err *e);
 
 #endif

@@ -17,9 +17,9 @@
 #include "bench/shapes.h"
 
 enum {
-    STREAM_TOKENS = 1000, /* that a stream may make: more than there are steps with prompts */
-    SETTLED = 8,          /* tokens that each has made before anything is measured */
-    N_QUIET = 40,         /* times between tokens that are measured without prompts */
+    STREAM_TOKENS = 1000, /* of a stream at most: more than there are steps with prompts */
+    SETTLED = 8,          /* tokens of each stream before anything is measured */
+    N_QUIET = 40,         /* times between tokens to measure without prompts */
 };
 
 /* One measurement: a length and a number of adapters. */
@@ -30,14 +30,14 @@ typedef struct {
     int len, n_adapters;
     int *made;    /* [streams] tokens of each */
     double last;  /* when the first stream's last token came; 0: none has */
-    double *gaps; /* [STREAM_TOKENS] between tokens of the first stream, since last asked for */
+    double *gaps; /* [STREAM_TOKENS] between tokens of the first stream, since n_gaps was last set to 0 */
     int n_gaps;
     double *waits; /* [prompts] until the first token */
     int n_waits;
-    double asked; /* when the prompts came in */
+    double asked; /* when the prompts were added */
 } run;
 
-/* What came of it. */
+/* Its result, in seconds. */
 typedef struct { double seconds, quiet, gap_50, gap_99, gap_most, first_mean, first_last; } result;
 
 prompts_options prompts_options_default(void)
@@ -63,7 +63,7 @@ static int longest(const int *size, int n)
     return most;
 }
 
-/* A request's id: streams first. */
+/* Adds a request. Ids below o->streams are streams, the others prompts. */
 static int add_request(run *r, int id, int n_tokens, int max_tokens, err *e)
 {
     char name[16];
@@ -99,7 +99,7 @@ static void take_token(run *r, int id, double now)
     r->last = now;
 }
 
-/* One step. A stream that ends or is evicted would make the figures those of another load. */
+/* Runs one step. Fails if a stream ends or is evicted, since the load would not be the one to measure. */
 static int step(run *r, err *e)
 {
     const event *events;
@@ -129,7 +129,7 @@ static int least_made(const run *r)
     return least;
 }
 
-/* Streams begin, and go on until each has made some tokens; then the time between tokens without prompts. */
+/* Starts the streams and lets each make some tokens; then measures the time between tokens without prompts. */
 static int run_quietly(run *r, result *out, err *e)
 {
     for (int i = 0; i < r->o->streams; i++)
@@ -185,7 +185,7 @@ static engine *make_engine(const run *r, random_adapters *source, err *e)
     opt.itl_target = o->itl_target > 0 ? o->itl_target / 1e3 : opt.itl_target;
     opt.kv = o->kv;
     opt.now = clock_reading;
-    opt.no_prefix_cache = true; /* runs are alike */
+    opt.no_prefix_cache = true; /* so that all runs do the same work */
     opt.host_bytes = 0;
     opt.n_adapter_slots = r->n_adapters > 0 ? r->n_adapters : 1;
     opt.adapters = random_adapters_source(source);
@@ -212,8 +212,8 @@ static int measure(const prompts_options *o, const model *m, int len, int n_adap
     return status;
 }
 
-/* Floating-point operations of a prompt: all its rows' projections, and attention to what stands before each. The head
- * is for its last row alone. */
+/* Floating-point operations of a prompt: the projections of all rows, attention to what stands before each, and the
+ * head for its last row alone. */
 static double prompt_flops(const model_config *c, int len)
 {
     double attention = 4.0 * c->n_layers * c->n_heads * c->head_dim * len * (len + 1) / 2;

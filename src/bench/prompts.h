@@ -1,8 +1,8 @@
 /* prompts.h - `punica bench prompts`: prompts that come in while requests decode
  *
- * Some requests (streams) decode all the time. Then some prompts come in at once, each for one token. How fast they are
- * computed, in tokens and as a share of the device's rate of large products, when the first token of each comes, and what
- * the streams notice: the time between their tokens meanwhile, beside that without prompts. */
+ * Some requests (streams) decode all the time. Then some prompts come in at once, each for one token. Measured: how
+ * fast they are computed, in tokens and as a share of the device's rate of large products; when the first token of each
+ * comes; and the time between the streams' tokens meanwhile, beside that without prompts. */
 #ifndef PUNICA_BENCH_PROMPTS_H
 #define PUNICA_BENCH_PROMPTS_H
 
@@ -11,15 +11,15 @@
 #define MAX_PROMPT_SIZES 8
 
 typedef struct {
-    const char *shape, *device, *csv; /* csv: NULL: none is written */
+    const char *shape, *device, *csv; /* csv: file to write, NULL: none */
     dtype type;
     weights_form form;
     kv_form kv;
     int tp, threads, rank;
-    int streams, context;                       /* requests that decode, and the tokens that each begins with */
-    int prompts;                                /* that come in at once */
+    int streams, context;                       /* requests that decode, and the tokens each begins with */
+    int prompts;                                /* that come at once */
     int n_lens, len[MAX_PROMPT_SIZES];          /* tokens of each, measured one after the other */
-    int n_adapters, adapters[MAX_PROMPT_SIZES]; /* that streams and prompts share out, likewise; 0: the base model */
+    int n_adapters, adapters[MAX_PROMPT_SIZES]; /* dealt out to streams and prompts, likewise; 0: the base model */
     double itl_target;                          /* ms; 0: the engine's own */
 } prompts_options;
 

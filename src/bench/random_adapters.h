@@ -13,7 +13,7 @@ typedef struct {
 
 adapter_source random_adapters_source(random_adapters *of);
 
-/* Load the first n. */
+/* Loads the first n. -1 with e set. */
 int random_adapters_preload(engine *g, int n, err *e);
 
 #endif

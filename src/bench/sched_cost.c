@@ -28,15 +28,15 @@ typedef struct {
 
 typedef struct { char name[32]; } tenant_name;
 
-/* Its own arrays are touched in no order, too: on large pages, so that what they cost is not taken for the scheduler's.
- */
+/* The benchmark's own arrays are accessed at random too. They lie on large pages, so that this does not count as the
+ * scheduler's cost. */
 typedef struct {
     scheduler *s;
     load *gpu;           /* [n_gpus] */
     tenant_name *tenant; /* [n_tenants] */
     int n_gpus, n_tenants;
     uint64_t *queued; /* [n_queued] ids, in no order */
-    size_t *place;    /* [last_id + 1] where each stands there */
+    size_t *place;    /* [last_id + 1] index of each id in queued */
     size_t n_queued;
     uint64_t last_id, n_drawn;
     double spent[N_KINDS]; /* seconds */
@@ -96,7 +96,7 @@ static int pages_free(cost *c)
     return 1000 + (int)draw(c, 100);
 }
 
-/* A step of a GPU: every request has made a token. */
+/* Reports a step of a GPU in which every request has made a token. */
 static void report_step_of(cost *c, int number)
 {
     static const int token = 7;
@@ -118,7 +118,7 @@ static void report_step(cost *c)
     report_step_of(c, (int)draw(c, (size_t)c->n_gpus));
 }
 
-/* One request of a full GPU ends, so that the first in the queue takes its place. */
+/* Ends one request of a full GPU, so that the first in the queue takes its place. */
 static void report_an_end(cost *c)
 {
     int number = (int)draw(c, (size_t)c->n_gpus);
@@ -130,7 +130,7 @@ static void report_an_end(cost *c)
                      &(gpu_report){.n_seen = g->n_seen, .pages_free = pages_free(c), .n_ends = 1, .ends = &end});
 }
 
-/* Seconds of processor time: what others do on this machine does not count. */
+/* Seconds of processor time, so that other processes do not count. */
 static double cpu_now(void)
 {
     struct timespec t;
@@ -177,7 +177,7 @@ static void set_up(cost *c, int n_gpus, int n_tenants)
     for (int i = 0; i < n_gpus * BATCH + N_QUEUED; i++)
         submit(c);
     for (int g = 0; g < n_gpus; g++)
-        report_step_of(c, g); /* memory that is touched for the first time is the system's cost, not an event's */
+        report_step_of(c, g); /* first touches of memory are the system's cost, not an event's */
 }
 
 static void tear_down(cost *c)

@@ -43,7 +43,7 @@ step_options step_options_default(bool per_layer)
     return o;
 }
 
-/* The most cached positions, of the batches that fit. */
+/* The most cached positions of any batch that fits. */
 static int most_positions(const step_options *o, double limit)
 {
     double most = 0;
@@ -118,8 +118,8 @@ static int open_benches(const step_options *o, backend *be, const model_config *
     return 0;
 }
 
-/* Seconds of the whole model, or of one layer: where all are short and others use the machine, the difference may be
- * below 0. */
+/* Measures the seconds of the whole model, or of one layer; the latter may be below 0 when times are short and others
+ * use the machine. */
 static int measure(const benches *b, decode_rows r, double *seconds, decode_work *work, err *e)
 {
     *seconds = decode_time(b->at[b->n - 1], r, work, e);
@@ -135,7 +135,7 @@ static int measure(const benches *b, decode_rows r, double *seconds, decode_work
     return 0;
 }
 
-/* What the same step takes with less in it: 0 where that has not been measured. */
+/* Seconds of the same step with less in it; 0: not measured. */
 typedef struct { double no_adapters, no_prompt; } without;
 
 static void print_row(const step_options *o, decode_rows r, double seconds, const decode_work *work, ceilings most,
@@ -163,7 +163,7 @@ static void print_row(const step_options *o, decode_rows r, double seconds, cons
                 flops * 1e6);
 }
 
-/* One batch at one context: every workload, with every prompt. */
+/* Measures one batch at one context: every workload, with every prompt. */
 static int measure_batch(const step_options *o, const benches *b, decode_rows r, ceilings most, FILE *csv, err *e)
 {
     without less = {0};

@@ -1,6 +1,6 @@
-/* step.h - `punica bench step` and `punica bench layer`: how long a decode step takes, whole or per
- * layer, with and without rows of a prompt, against its floor: the time its bytes need at the memory's read bandwidth,
- * or its operations at the rate of large products, whichever is longer */
+/* step.h - `punica bench step` and `punica bench layer`: how long a decode step takes, whole or per layer, with and
+ * without rows of a prompt, compared with its floor: the time for its bytes at the memory's read bandwidth or for its
+ * operations at the rate of large products, whichever is longer */
 #ifndef PUNICA_BENCH_STEP_H
 #define PUNICA_BENCH_STEP_H
 
@@ -17,16 +17,17 @@ typedef struct {
     int n_ranks, rank[MAX_DECODE_RANKS]; /* of the adapters, in turn */
     int n_batches, batch[MAX_STEP_SIZES];
     int n_contexts, context[MAX_STEP_SIZES];
-    int n_prompts, prompt[MAX_STEP_SIZES]; /* rows of a prompt that is taken in by the same step; 0: none */
+    int n_prompts, prompt[MAX_STEP_SIZES]; /* rows of a prompt in the same step; 0: none */
     bool run[N_WORKLOADS];
-    bool masked;     /* tokens are drawn by masks, as of outputs that follow a grammar */
+    bool masked;     /* tokens are drawn with masks, as for outputs that follow a grammar */
     bool per_layer;  /* one layer, as the difference of two depths; nothing is sampled */
     const char *csv; /* file to write, NULL: none */
 } step_options;
 
 step_options step_options_default(bool per_layer);
 
-/* One row per batch size, context, workload and prompt; sizes whose KvCache does not fit are said and left out. */
+/* Prints one row per batch size, context, workload and prompt; sizes whose KvCache does not fit are named and left out.
+ * -1 with e set. */
 int step_run(const step_options *o, err *e);
 
 #endif

@@ -15,7 +15,7 @@
 #include "bench/shapes.h"
 #include "text/tokenizer.h"
 
-/* What one workload's run came to. */
+/* The result of one workload's run. */
 typedef struct {
     int n_adapters;
     double seconds;
@@ -78,7 +78,7 @@ static int add_requests(engine *g, const textgen_options *o, const model_config 
     return status;
 }
 
-/* Adapters that all fit are loaded before the clock starts; more than that load as they come. */
+/* Loads the adapters before the clock starts if all have a slot; more than that load as they come. */
 static int preload(engine *g, int n_adapters, err *e)
 {
     return random_adapters_preload(g, n_adapters <= 256 ? n_adapters : 0, e);
@@ -124,8 +124,8 @@ static int run_workload(const textgen_options *o, const model *m, workload w, re
     return status;
 }
 
-/* Operations and bytes the run could not do without: every row through the layers, every token
- * through the head; every step reads the weights once, its adapters and its keys and values. */
+/* The operations and bytes that the run needs at least: every row through the layers, every token through the head;
+ * every step reads the weights, its adapters, and its keys and values once. */
 static double run_flops(const model_config *c, const result *r)
 {
     return (double)r->stats.rows * shape_row_flops(c) + (double)r->stats.tokens * shape_head_flops(c);
@@ -163,7 +163,7 @@ static void print_csv(FILE *csv, const textgen_options *o, const model *m, workl
     fflush(csv);
 }
 
-/* Resident memory against its budget: 1.15 times the weights, KvCache pages used, adapters, 200 MB. */
+/* Prints resident memory beside its budget: 1.15 times the weights, KvCache pages used, adapters, 200 MB. */
 static void print_memory(const model *m, const result *largest)
 {
     double mb = 1024 * 1024, weights = (double)m->weight_bytes / mb, kv = (double)largest->kv_bytes / mb;
@@ -195,7 +195,7 @@ static FILE *open_csv(const char *path, err *e)
     return f;
 }
 
-/* What a user waits for besides the weights; only a real model directory has one. */
+/* A user waits for this besides the weights; only a real model directory has a tokenizer. */
 static int time_tokenizer(const char *dir, err *e)
 {
     double start = clock_now();

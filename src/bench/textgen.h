@@ -1,7 +1,7 @@
 /* textgen.h - `punica bench textgen`: the paper's text generation experiment on one device
  *
- * A number of requests through the engine, at most `batch` at a time, for one workload or all;
- * tokens per second, and where the time and the memory went. */
+ * Sends requests through the engine, at most `batch` at a time, for one workload or all; shows tokens per second, and
+ * where the time and the memory went. */
 #ifndef PUNICA_BENCH_TEXTGEN_H
 #define PUNICA_BENCH_TEXTGEN_H
 
@@ -9,8 +9,8 @@
 #include "model/model.h"
 
 typedef struct {
-    const char *shape;     /* random weights of this shape, made in memory, or */
-    const char *model_dir; /* a real model directory */
+    const char *shape;     /* random weights of this shape; NULL: see model_dir */
+    const char *model_dir; /* a model directory, if shape is NULL */
     dtype type;            /* of random weights */
     weights_form form;
     kv_form kv;

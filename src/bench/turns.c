@@ -15,12 +15,13 @@
 
 static const char *const names[N_TURNS_MODES] = {"off", "device", "host"};
 
-/* A conversation: all that was said, and the turn that is being answered. */
+/* A conversation: all that was said, and the turn that waits for its answer. */
 typedef struct {
     int *token; /* [n_tokens] */
     int n_tokens, n_prompt, n_turns;
     uint64_t arrival;
-    double asked, first; /* when, by the clock; first: token of the answer, 0: none yet */
+    double asked, first; /* by the clock: when the turn was asked, and when the first token of its answer came (0: not
+                            yet) */
 } talk;
 
 typedef struct {
@@ -28,7 +29,7 @@ typedef struct {
     const model *m;
     engine *g;
     talk *talks; /* [conversations] */
-    int *queue;  /* [conversations] whose turn is next, a ring */
+    int *queue;  /* [conversations] a ring: whose turn is next */
     int n_queued, next;
     uint64_t n_asked;
     double *waits; /* [conversations * turns] times to first token */
@@ -99,9 +100,9 @@ static int ask(run *r, int i, err *e)
     return engine_add(r->g, &q, e);
 }
 
-/* What a cache that forgets nothing has of a turn's prompt: the turn before, but for its last token, whose keys and
- * values nobody needed; of the first turn, the system prompt, if it is not the first with it. The last token of a
- * prompt is computed in any case. */
+/* The tokens of a turn's prompt that a cache which forgets nothing would have: those of the turn before, but for the
+ * last, whose keys and values were never computed; for a first turn, the system prompt, unless it is the first with
+ * that one. The last token of a prompt is always computed. */
 static double ideal_of(const run *r, int i, const talk *t)
 {
     int page_len = engine_options_default().page_len, n_adapters = r->o->adapters ? r->o->adapters : 1;
@@ -188,7 +189,7 @@ static engine *make_engine(const turns_options *o, turns_mode mode, const model 
     return engine_new(m, &opt, e);
 }
 
-/* Everybody's first words; all conversations are in line. */
+/* Puts the system prompts into all conversations, and all conversations in line. */
 static void begin(run *r)
 {
     const turns_options *o = r->o;
@@ -220,7 +221,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* GB/s: at which pages came back, the last of them. */
+/* Prints a line. GB/s: the latest average for pages that came back. */
 static void print_result(run *r, turns_mode mode, double ready, double seconds)
 {
     engine_stats s = engine_get_stats(r->g);
@@ -255,7 +256,7 @@ static int run_mode(const turns_options *o, const model *m, turns_mode mode, boo
     return status;
 }
 
-/* The first run on a device is slower: everything lazy is set up. */
+/* Runs once for nothing: the first run on a device is slower, as everything lazy is set up. */
 static int warm_up(const turns_options *o, const model *m, err *e)
 {
     turns_options few = *o;

@@ -1,9 +1,9 @@
 /* turns.h - `punica bench turns`: conversations on one device, with the prefix cache, with its host tier, and without
  *
  * Each conversation has an adapter, begins with that adapter's system prompt, and goes on for some turns: what the user
- * says, then what the model answers. After a turn its next comes when all other conversations have had theirs, so the
- * cache has to hold them all. Time to first token, throughput, and how much of the prompts was cached, of what a cache
- * without bounds would have. */
+ * says, then what the model answers. Its next turn comes when all other conversations have had theirs, so the cache has
+ * to hold them all. Shows time to first token, throughput, and how much of the prompts was cached, beside what an
+ * unbounded cache would have had. */
 #ifndef PUNICA_BENCH_TURNS_H
 #define PUNICA_BENCH_TURNS_H
 
@@ -14,7 +14,7 @@ typedef enum {
     TURNS_DEVICE,
     TURNS_HOST,
     N_TURNS_MODES
-} turns_mode; /* no cache; on the device; with the host */
+} turns_mode; /* no cache; on the device; on device and host */
 
 typedef struct {
     const char *shape, *model_dir, *device; /* random weights of this shape, or a model directory */
@@ -23,18 +23,19 @@ typedef struct {
     kv_form kv;
     int tp, threads, rank;
     int conversations, turns, at_once; /* at_once: requests that run together */
-    int adapters;                      /* that conversations share out; 0: the base model */
-    int system_len, user_len, gen_len; /* tokens of a system prompt, of what is said in a turn, and of each answer */
+    int adapters;                      /* dealt out to conversations in turn; 0: the base model */
+    int system_len, user_len, gen_len; /* tokens of a system prompt, of what the user says in a turn, and of each
+                                          answer */
     int kv_pages;                      /* 0: as the engine likes */
     size_t host_bytes;                 /* of the host tier */
     bool run[N_TURNS_MODES];
-    int rounds; /* how often each mode is run, in turn */
+    int rounds; /* how often each mode is run; modes take turns */
     uint64_t seed;
 } turns_options;
 
 turns_options turns_options_default(void);
 
-/* "all", or names separated by commas: off, device, host. */
+/* Sets run[] by "all" or names separated by commas: off, device, host. -1 with e set for any other, or none. */
 int turns_modes_find(const char *list, bool run[N_TURNS_MODES], err *e);
 
 int turns_run(const turns_options *o, err *e);

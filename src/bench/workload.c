@@ -23,8 +23,8 @@ int workload_find(const char *name, workload *w, err *e)
     return err_set(e, "unknown workload \"%s\"; known: none, identical, uniform, skewed, distinct, all", name);
 }
 
-/* Shares 1, 1/1.5, 1/1.5^2, ... of n, rounded so that they sum to n; every adapter used has one at
- * least. */
+/* Deals out n in shares of 1, 1/1.5, 1/1.5^2, ..., rounded to sum to n, at least one for every adapter used. Returns
+ * how many adapters there are. */
 static int assign_skewed(int n, bench_request *out)
 {
     int adapter = 0, given = 0;

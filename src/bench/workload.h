@@ -20,10 +20,10 @@ int workload_find(const char *name, workload *w, err *e);
 
 typedef struct { int adapter, prompt_len, gen_len; } bench_request; /* adapter -1: the base model */
 
-/* n requests: none: the base model; identical: one adapter; uniform: ceil(sqrt(n)) adapters, equally
- * often; skewed: each adapter 1.5 times as often as the next; distinct: each its own. The order is
- * shuffled by the seed. prompt_len or gen_len 0: the paper's lengths, prompts log-normal (shape 0.8,
- * location -1, scale 18), total uniform up to max_len. Returns how many adapters there are. */
+/* Makes n requests. none: the base model; identical: one adapter; uniform: ceil(sqrt(n)) adapters, equally often;
+ * skewed: each adapter 1.5 times as often as the next; distinct: each its own. The order is shuffled by the seed.
+ * prompt_len or gen_len 0: the paper's lengths, prompts log-normal (shape 0.8, location -1, scale 18), total uniform up
+ * to max_len. Returns how many adapters there are. */
 int workload_make(workload w, int n, int prompt_len, int gen_len, int max_len, uint64_t seed, bench_request *out);
 
 #endif

@@ -15,8 +15,8 @@
 #include "engine/image_cache.h"
 #include "model/lora.h"
 
-/* Reading, checking and arranging an adapter takes a core tens of times as long as its copy takes the link. Where
- * the cores have steps to compute there is one thread. */
+/* Threads. Reading, checking and arranging an adapter takes a core tens of times as long as copying it to the device.
+ * One thread where the cores have steps to compute. */
 enum { DEVICE_LOADERS = 4, HOST_LOADERS = 1 };
 
 struct adapter_slot {
@@ -58,7 +58,8 @@ struct adapter_slots {
     pthread_mutex_t images_lock;
 };
 
-/* Host image to device, from an adapter just made or (made is NULL) the image there is. False when there is none. */
+/* Copies an image to the device: one made from `made`, which it takes over, or if that is NULL the cached one. False
+ * when there is none. */
 static bool load_image(adapter_slots *s, load_job *load, lora *made)
 {
     pthread_mutex_lock(&s->images_lock);
@@ -71,7 +72,8 @@ static bool load_image(adapter_slots *s, load_job *load, lora *made)
     return image != NULL;
 }
 
-/* Storage to host image to device; the image is the adapter where host memory is the device's own. */
+/* Reads an adapter, makes an image of it and copies that to the device. Where host memory is the device's own, the
+ * adapter is used as it was read. */
 static void run_load(job *j)
 {
     load_job *load = (load_job *)j;
@@ -116,7 +118,7 @@ static void empty_slot(adapter_slots *s, adapter_slot *slot)
     *slot = (adapter_slot){0};
 }
 
-/* Have no job outside: those not begun are not wanted, those in hand are waited for. */
+/* Gets all jobs back: those that have not begun are dropped, those that have are waited for. */
 static void stop_loading(adapter_slots *s)
 {
     for (job *j; (j = jobs_take_back(s->loaders)); s->n_loading--)
@@ -155,7 +157,7 @@ static adapter_slot *find(adapter_slots *s, const char *name)
     return NULL;
 }
 
-/* Empty the least recently used slot that nobody holds; NULL when all are held. */
+/* Empties and returns the least recently used slot that nobody holds; NULL when all are held. */
 static adapter_slot *drop_oldest(adapter_slots *s)
 {
     adapter_slot *oldest = NULL;
@@ -170,7 +172,7 @@ static adapter_slot *drop_oldest(adapter_slots *s)
     return oldest;
 }
 
-/* An empty slot, or one that is emptied for it; NULL when all are held. */
+/* Returns an empty slot, emptying the least recently used one if need be; NULL when all are held. */
 static adapter_slot *make_room(adapter_slots *s)
 {
     for (int i = 0; i < s->n_slots; i++)
@@ -236,7 +238,7 @@ static void try_again(adapter_slots *s, load_job *load)
     jobs_start(s->loaders, &load->base);
 }
 
-/* Whether some adapter is in use or on its way, and so will leave room some day. */
+/* Whether some adapter is in use or being loaded, so that there may be room later. */
 static bool any_in_use(const adapter_slots *s)
 {
     if (s->n_loading > 0)
@@ -247,8 +249,8 @@ static bool any_in_use(const adapter_slots *s)
     return false;
 }
 
-/* The device's memory ran out: an adapter nobody uses goes and the load is tried again, now or when there
- * is one. False when nothing can ever make room. */
+/* After a load for which the device had no memory: drops an adapter that nobody uses and tries again, or parks the load
+ * until there is one. False when nothing can ever make room. */
 static bool find_room(adapter_slots *s, load_job *load)
 {
     if (drop_oldest(s)) {

@@ -92,7 +92,7 @@ static void drop_claim(admission *a, admission_item *it)
     it->slot = NULL;
 }
 
-/* Give back what an item that leaves has held. */
+/* Gives back what an item that leaves has held. */
 static void release(admission *a, admission_item *it)
 {
     drop_claim(a, it);
@@ -139,7 +139,7 @@ admission_item *const *admission_active(const admission *a, int *n)
     return a->active.at;
 }
 
-/* Drop the claim of the newest item that waits behind place i. False if none has one. */
+/* Drops the claim of the newest item that waits behind place i. False if none has one. */
 static bool take_back_claim(admission *a, int i)
 {
     for (int k = a->waiting.n - 1; k > i; k--)
@@ -150,8 +150,8 @@ static bool take_back_claim(admission *a, int i)
     return false;
 }
 
-/* Claim the adapter of the item at place i, if it has one, and look how it stands. Claims made ahead of time never
- * keep an older item waiting. */
+/* Claims the adapter of the item at place i, if it has one, and returns its state. Takes back claims of newer items if
+ * need be: they never keep an older one waiting. */
 static slot_state claim_adapter(admission *a, int i, err *why)
 {
     admission_item *it = a->waiting.at[i];
@@ -163,8 +163,8 @@ static slot_state claim_adapter(admission *a, int i, err *why)
     return adapter_slot_state(it->slot, why);
 }
 
-/* How many of its tokens may come from the cache: the last is computed in any case, for what comes next, and where
- * logits of the prompt are wanted, all are. */
+/* How many of its tokens may come from the cache. The last is always computed, for the next token's logits; if the
+ * prompt is scored, all are. */
 static int n_findable(const admission_item *it)
 {
     return it->token && !it->is_scored ? it->n_tokens - 1 : 0;
@@ -175,15 +175,15 @@ static int n_tokens(const admission_item *it)
     return it->n_tokens + it->in_flight;
 }
 
-/* The last token it may have is not computed with. */
+/* Tokens that are still to be computed. The last of its limit never is. */
 static int n_pending(const admission_item *it)
 {
     int n = n_tokens(it) < it->limit ? n_tokens(it) : it->limit - 1;
     return n - it->n_done;
 }
 
-/* Whether pages from the host are here before what they hold would be computed. They are copied beside the others' next
- * step, behind those that are on their way. Where no step was measured, there is nothing to compare with. */
+/* Whether fetching pages from the host is faster than computing them. The copies queue behind those under way, and the
+ * pages can be used after the others' next step. True as long as no step with prompts was measured. */
 static bool comes_faster(const admission *a, const kv_found *f)
 {
     int from = f->n_near * kv_pool_page_len(a->pool), n = f->n_pages * kv_pool_page_len(a->pool) - from;
@@ -198,15 +198,15 @@ static bool comes_faster(const admission *a, const kv_found *f)
     return compute <= 0 || copy + (others.n_decodes ? row_budget_predict(&a->budget, &others) : 0) < compute;
 }
 
-/* How many of its tokens are to come from the cache, at most. */
+/* How many of its tokens are to come from the cache: those on the host only if fetching them is faster. */
 static int n_to_share(const admission *a, const admission_item *it)
 {
     kv_found f = kv_pool_find(a->pool, it->root, it->token, n_findable(it));
     return kv_pool_page_len(a->pool) * (f.n_far == 0 || comes_faster(a, &f) ? f.n_pages : f.n_near);
 }
 
-/* Room in the batch, and pages for its tokens, the next one, and one more per running item. Pages that it will share
- * with those that run cost nothing. */
+/* Whether there is room in the batch, and pages for its tokens, the next one, and one more per running item. Pages that
+ * it will share with running items cost nothing. */
 static bool has_room(const admission *a, const admission_item *it)
 {
     kv_found found = kv_pool_find(a->pool, it->root, it->token, n_to_share(a, it));
@@ -228,8 +228,8 @@ static void fail(admission *a, admission_item *it, const err *why)
     a->events.failed(a->events.ctx, it, why);
 }
 
-/* Move waiting items into the batch, oldest first. One that lacks room blocks all after it; one whose adapter is
- * still loading does not. The first max_batch in line get their adapters loaded ahead of time. */
+/* Moves waiting items into the batch, oldest first. One that lacks room blocks all after it; one whose adapter is still
+ * loading does not. The first max_batch in line get their adapters loaded ahead of time. */
 static void admit_waiting(admission *a)
 {
     bool blocked = false;
@@ -303,7 +303,7 @@ static void choose_prompts(const admission *a, admission_step *step)
             continue;
         int n = row_budget_take(&a->budget, &step->work, it->n_done, pending < room ? pending : room);
         if (n == 0)
-            return; /* the others' turn is after it */
+            return; /* no later prompt may overtake it */
         step->prefill[step->n_prefills++] = (admission_rows){it, n, n == pending};
         rows_left -= n;
         scored_left -= it->is_scored ? n : 0;

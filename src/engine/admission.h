@@ -3,12 +3,12 @@
  *   add ──▶ waiting ──admit──▶ active, at most max_batch ──▶ removed, evicted
  *              └──────▶ failed: its adapter did not load
  *
- * An item whose prefix comes back from the host is active, with its place and its pages, and has no rows until that has
- * arrived.
+ * An item whose prefix is being fetched from the host is active, with its place and its pages, but has no rows until
+ * the prefix has arrived.
  *
- * Everything that continuous batching decides by counting: whose turn it is, room in the batch, pages of the
- * KvCache, adapter slots. It knows nothing of models or of what tokens say, so that the engine and the
- * simulation of a cluster run the same rules.
+ * Everything that continuous batching decides by counting: whose turn it is, room in the batch, pages of the KvCache,
+ * adapter slots. It knows neither models nor the meaning of tokens, so that the engine and the simulation of a cluster
+ * run the same rules.
  *
  * Order is by arrival, then by id: the oldest are admitted, get pages and have their prompts computed first; the
  * newest is evicted. One thread calls all functions. */
@@ -19,7 +19,7 @@
 #include "engine/kv_pool.h"
 #include "engine/row_budget.h"
 
-/* What admission knows of a sequence; embedded in the caller's own, who owns it and moves the counts on. */
+/* What admission knows of a sequence; embedded in a struct of the caller, who owns it and updates the counts. */
 typedef struct {
     uint64_t id, arrival; /* id: unique among those here; arrival: lower is older */
     char *adapter;        /* NULL: the base model */
@@ -30,8 +30,8 @@ typedef struct {
     int n_cached;         /* tokens that were in the cache when it was admitted. Admission's */
     int n_tokens;         /* prompt and output so far */
     int in_flight;        /* 1: one more has been drawn whose value is not known yet */
-    int n_done;           /* of these, how many have their keys and values in the cache; the others are pending */
-    int limit;            /* tokens it may have; the last is not computed with */
+    int n_done;           /* tokens whose keys and values are in the cache; the others are pending */
+    int limit;            /* tokens it may have at most; the last of these never has a row */
     bool is_scored;       /* the logits of all its prompt's rows may be wanted */
 } admission_item;
 
@@ -39,10 +39,10 @@ typedef struct {
     int max_batch;     /* items running together */
     int prefill_rows;  /* rows of prompts per step at most; longer prompts go in chunks */
     int scored_rows;   /* of these, how many may be of prompts that are scored */
-    double itl_target; /* seconds that steps are to take while streams run (row_budget.h); 0: however long */
+    double itl_target; /* target for the seconds of a step while streams run (row_budget.h); 0: none */
 } admission_limits;
 
-/* Called for an item that leaves without having been removed. Its pages and slot are given back already; it may be
+/* Called for an item that leaves without admission_remove(). Its pages and slot are given back already; it may be
  * freed. */
 typedef struct {
     void (*evicted)(void *ctx, admission_item *it);
@@ -55,7 +55,7 @@ typedef struct {
     admission_item *item;
     int n_rows;
     bool draws;
-} admission_rows; /* draws: they are all that is pending */
+} admission_rows; /* draws: these are all its pending tokens, so the next is drawn */
 typedef struct {
     admission_rows *prefill, *decode;
     int n_prefills, n_decodes;
@@ -63,22 +63,22 @@ typedef struct {
 } admission_step;
 
 typedef struct {
-    int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak; /* cached ones are free, too */
-    int pages_wanted; /* what those waiting will take when they are admitted */
+    int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak; /* pages_free includes pages_cached */
+    int pages_wanted; /* that the waiting items take if they share none */
     uint64_t evictions;
 } admission_stats;
 
 typedef struct admission admission;
 
-/* pool and slots are borrowed until admission_free(), when nobody may be left. */
+/* Makes an admission. pool and slots are borrowed until admission_free(), by when all items must have left. */
 admission *admission_new(const admission_limits *l, kv_pool *pool, adapter_slots *slots, admission_events events);
 void admission_free(admission *a);
 
-/* Adds an item to those that wait; it stays where it is in memory until it leaves. With all others gone there must be
- * pages for its tokens and one more. */
+/* Adds an item to those that wait; it must stay where it is in memory until it leaves. All pages of the pool together
+ * must be enough for its tokens and one more. */
 void admission_add(admission *a, admission_item *it);
 
-/* Take an item out, waiting or active: its pages and its claim are given back at once. */
+/* Takes an item out, waiting or active; its pages and its claim are given back at once. */
 void admission_remove(admission *a, admission_item *it);
 
 /* Keeps others from sharing pages that an item has computed, as their content may be wrong. */
@@ -88,28 +88,28 @@ admission_item *admission_find(const admission *a, uint64_t id); /* NULL: unknow
 admission_item *admission_last(const admission *a); /* the newest that waits, else the newest that runs; NULL: none */
 admission_item *const *admission_active(const admission *a, int *n); /* by age; valid until the next call */
 
-/* Take in adapters that have arrived and move waiting items into the batch. With may_wait, block for an adapter where
- * nothing else is left to do. */
+/* Takes in adapters that have arrived and moves waiting items into the batch. With may_wait, blocks for an adapter if
+ * there is nothing else to do. */
 void admission_admit(admission *a, bool may_wait);
 
-/* Have pages for all pending tokens of every active item; when pages run out, the newest are evicted. */
+/* Reserves pages for all pending tokens of every active item; when pages run out, evicts the newest items. */
 void admission_make_room(admission *a);
 
-/* The rows of the next step: every decode, and of prompts, oldest first, as many as the limits and the target allow.
- * Those whose last token is in flight have none. Valid until the next choice. */
+/* Returns the rows of the next step: every decode, and of prompts, oldest first, as many as the limits and the target
+ * allow. Items whose last token is in flight, or whose prefix has not arrived, have none. Valid until the next call. */
 admission_step admission_choose_rows(admission *a);
 
-/* Notes how long a step took; from this it is estimated what later ones will take (row_budget.h). */
+/* Notes how long a step took, to predict later ones (row_budget.h). */
 void admission_learn(admission *a, const step_work *w, double seconds);
 
-/* Forgets what steps have taken, and what was counted. */
+/* Forgets how long steps took, and resets the counters. */
 void admission_forget(admission *a);
 
-/* Notes how long a page takes from host to device: prefixes are fetched where that is faster than computing them. */
+/* Notes how long fetching a page from the host takes: prefixes are fetched if that is faster than computing them. */
 void admission_learn_fetch(admission *a, double seconds);
 
-/* Counts the next n_rows pending tokens of an item as computed: they are, or will be before anything that is asked of
- * the device from now on. */
+/* Counts the next n_rows pending tokens of an item as computed, which makes full pages findable: they are computed, or
+ * will be before anything that is asked of the device from now on. */
 void admission_advance(admission *a, admission_item *it, int n_rows);
 
 admission_stats admission_get_stats(const admission *a);

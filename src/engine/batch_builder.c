@@ -33,9 +33,9 @@ static void push_all(ints *a, const int *values, int n)
     a->n += (size_t)n;
 }
 
-/* Order of items: those of adapter `first`, if it is one, then by adapter, the base model last. Places come before
- * addresses, so that a run in virtual time can be repeated. Within one adapter the order does not matter: rows do not
- * influence each other. */
+/* Order of items: those of adapter `first`, if it is one, then by adapter, the base model last. Adapters are compared
+ * by place before address, so that runs in virtual time are repeatable. Within one adapter the order does not matter:
+ * rows do not influence each other. */
 static int compare(const void *pa, const void *pb, void *first)
 {
     const batch_item *x = pa, *y = pb;

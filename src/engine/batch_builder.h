@@ -17,7 +17,7 @@ typedef struct {
     int n_rows, position; /* of the first row */
     const kv_seq *kv;
     const lora *lora; /* NULL: the base model */
-    int place;        /* of its adapter among the others: theirs is the order of segments */
+    int place;        /* of its adapter; segments are in this order */
     int n_out;        /* how many of its last rows' logits are wanted */
 } batch_item;
 
@@ -26,8 +26,8 @@ typedef struct batch_builder batch_builder;
 batch_builder *batch_builder_new(void);
 void batch_builder_free(batch_builder *bb);
 
-/* Reorders the items within prefill and within decode as they stand in the batch; logits come in
- * that order too. The batch is valid until the next call. */
+/* Builds the batch, valid until the next call. Sorts prefill and decode into the order of the batch; logits come in
+ * that order too. */
 const batch *batch_build(batch_builder *bb, batch_item *prefill, int n_prefills, batch_item *decode, int n_decodes);
 
 #endif

@@ -1,18 +1,17 @@
 /* engine.c - see engine.h
  *
  * admission.c decides who runs and with which rows, sequence.c how the next token of each is drawn; this file makes
- * steps of them. A sequence's `token` array holds prompt and output; the first n_done of them have their keys and
- * values in the cache. What is left is pending: one for a decode, more for a prompt. Each step makes room, runs the
+ * steps of them. A sequence's `token` array holds prompt and output; the first n_done of these have their keys and
+ * values in the cache. The others are pending: one for a decode, more for a prompt. Each step makes room, runs the
  * model over the rows that were chosen, and appends what was drawn when it is collected.
  *
- * On a device that runs ahead, step n + 1 is queued before the tokens of step n are collected: the
- * device feeds them to itself (TOKEN_DRAWN), and the host prepares while it computes. A sequence then has
- * a token `in_flight`, whose value is not known here yet. One that turns out to have ended has one row
- * too many in the next step; its draw is dropped. Its pages and adapter can be given away at once, since
- * the device works in order.
+ * On a device that runs ahead, step n + 1 is queued before the tokens of step n are collected: the device feeds them to
+ * itself (TOKEN_DRAWN), and the host prepares while it computes. A sequence then has a token `in_flight`, whose value
+ * is not known here yet. A sequence that turns out to have ended has one row too many in the next step; its draw is
+ * dropped. Its pages and adapter can be given away at once, since the device works in order.
  *
- * Penalties and grammars must know every token before the next is drawn. So where a step has a row of such a request,
- * the step before it is collected between the model and the draw: the masks are computed while the model runs. */
+ * Penalties and grammars must know every token before the next is drawn. So if a step has a row of such a request, the
+ * step before it is collected once the model is queued, before the draw is: masks are computed while the model runs. */
 #include "engine/engine.h"
 
 #include <math.h>
@@ -29,7 +28,8 @@
 enum { MASKERS = 8 };     /* threads for masks, at most */
 enum { MAX_SAVES = 256 }; /* pages on their way to the host at a time */
 
-/* A row of logits. owner NULL: nobody wants it any more. scores: which token of the prompt; 0: one is drawn. */
+/* What a row of logits is for. owner: NULL when the sequence has left. scores: the index of the prompt's token that is
+ * scored; 0: a token is drawn. */
 typedef struct {
     sequence *owner;
     int scores;
@@ -40,7 +40,7 @@ typedef struct {
     draw *at; /* [engine_sizes_max_out()] */
     int n;
     step_work work;
-    double queued; /* when the host began with it */
+    double queued; /* when the host began to prepare it */
 } flight;
 
 struct engine {
@@ -55,10 +55,10 @@ struct engine {
     batch_builder *builder;
     batch_item *prefill, *decode; /* [max_batch] scratch of a step */
     sample_spec *spec;            /* [engine_sizes_max_out()] */
-    pool *maskers;                /* threads that compute masks; NULL: nobody has asked for one yet */
+    pool *maskers;                /* threads that compute masks; NULL: none was needed yet */
     flight flights[2];            /* oldest first */
     int n_flights;
-    double collected; /* when the last step was */
+    double collected; /* when the last step was collected */
     event *events;
     size_t n_events, events_cap;
     engine_stats stats;
@@ -94,7 +94,7 @@ static event *add_event(engine *g, event_kind kind, const sequence *s)
     return ev;
 }
 
-/* Frees a sequence that admission has forgotten; what is drawn for it is nobody's. */
+/* Frees a sequence that admission has forgotten. Its draws in flight have no owner then. */
 static void forget(engine *g, sequence *s)
 {
     for (int f = 0; f < g->n_flights; f++)
@@ -104,7 +104,7 @@ static void forget(engine *g, sequence *s)
     sequence_free(s);
 }
 
-/* Hand a running request back to the caller. */
+/* Hands a running request back to the caller. */
 static void on_evicted(void *ctx, admission_item *it)
 {
     add_event(ctx, EVENT_EVICTED, (sequence *)it);
@@ -150,7 +150,7 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
     return g;
 }
 
-/* Forget a sequence, waiting or running. */
+/* Forgets a sequence, waiting or running. */
 static void retire(engine *g, sequence *s)
 {
     admission_remove(g->admission, &s->item);
@@ -222,8 +222,7 @@ void engine_cancel(engine *g, uint64_t id)
         retire(g, (sequence *)it);
 }
 
-/* Of an item's rows, how many of the last have logits that are wanted: to score the token behind each, or to draw one.
- */
+/* Returns how many of the item's last rows need logits: to score the token behind each, or to draw one. */
 static int n_out(const sequence *s, const admission_rows *r)
 {
     int end = s->item.n_done + r->n_rows,
@@ -231,7 +230,7 @@ static int n_out(const sequence *s, const admission_rows *r)
     return !s->item.is_scored ? r->draws : end > from ? end - from : 0;
 }
 
-/* The rows are the pending tokens from n_done on; one in flight is named by its draw. */
+/* The rows are the pending tokens from n_done on; for a token in flight, the number of its draw. */
 static batch_item item_of(const engine *g, const admission_rows *r)
 {
     sequence *s = (sequence *)r->item;
@@ -256,7 +255,7 @@ static const batch *build_batch(engine *g, const admission_step *step)
     return batch_build(g->builder, g->prefill, step->n_prefills, g->decode, step->n_decodes);
 }
 
-/* The prompt's token has been scored; it is the last of all where no output is wanted. */
+/* Reports that a token of the prompt was scored. Where no output is wanted, the last one ends the request. */
 static void on_score(engine *g, sequence *s, int token, const sample_result *r)
 {
     add_event(g, EVENT_SCORE, s)->drawn = *r;
@@ -307,7 +306,7 @@ static void count_step(engine_stats *s, const batch *b)
     }
 }
 
-/* What the logits of an item's last rows are for: a token of the prompt behind a row is scored. */
+/* Notes what the logits of an item's last rows are for: to score the prompt's token behind the row, or to draw one. */
 static void add_draws(flight *f, sequence *s, const batch_item *it)
 {
     for (int row = it->n_rows - it->n_out; row < it->n_rows; row++) {
@@ -318,14 +317,14 @@ static void add_draws(flight *f, sequence *s, const batch_item *it)
     }
 }
 
-/* Pages that are given back from now on may be in use by the newest step in flight. */
+/* Tells the pool which steps are in flight: pages given back from now on may be in use by the newest. */
 static void tell_steps(engine *g)
 {
     kv_pool_tell_steps(g->pool, g->stats.steps, g->stats.steps - (uint64_t)g->n_flights);
 }
 
-/* Queue the model over the chosen rows. NULL when there are none: all that run are full and wait for their last token.
- */
+/* Queues the model over the chosen rows. Returns its logits; NULL when there are no rows: all that run wait for their
+ * last token, or for pages from the host. */
 static const tensor *queue_model(engine *g)
 {
     double begun = now(g);
@@ -351,7 +350,8 @@ static const tensor *queue_model(engine *g)
     return logits;
 }
 
-/* The oldest step in flight is done. It began when it was queued, or when the device was done with the one before. */
+/* Measures the oldest step in flight, which is done. It began when it was queued or when the one before it was done,
+ * whichever came later. */
 static void learn_step(engine *g, const flight *f)
 {
     double end = now(g);
@@ -359,7 +359,7 @@ static void learn_step(engine *g, const flight *f)
     g->collected = end;
 }
 
-/* Wait for the oldest step in flight and hand out its tokens. */
+/* Waits for the oldest step in flight and hands out its tokens. */
 static int collect_step(engine *g, err *e)
 {
     const sample_result *drawn = forward_collect(g->fwd, e);
@@ -386,13 +386,13 @@ static int collect_down_to(engine *g, int n_flights, err *e)
     return 0;
 }
 
-/* Whose token is to be drawn; NULL: one is scored, or nobody wants it any more. */
+/* The sequence that a token is drawn for; NULL: one is scored, or the sequence has left. */
 static sequence *drawer(const draw *d)
 {
     return d->scores ? NULL : d->owner;
 }
 
-/* Penalties and masks depend on every token before the next is drawn. */
+/* Whether penalties or masks of this step depend on all tokens before. */
 static bool needs_all_tokens(const flight *f)
 {
     for (int i = 0; i < f->n; i++) {
@@ -417,7 +417,7 @@ static void fill_mask(void *arg, int item, int thread)
         sequence_fill_mask(s, c->g->m->config.vocab);
 }
 
-/* Masks of all rows of a step, while the model runs. */
+/* Computes the masks of all rows of a step, while the model runs. */
 static void fill_masks(engine *g, const flight *f)
 {
     int n = 0;
@@ -432,7 +432,7 @@ static void fill_masks(engine *g, const flight *f)
     g->stats.mask_seconds += now(g) - start;
 }
 
-/* Queue a draw for each row of the newest step. */
+/* Queues a draw for each row of the newest step. */
 static void queue_draws(engine *g, const tensor *logits)
 {
     flight *f = &g->flights[g->n_flights - 1];
@@ -456,7 +456,7 @@ static bool anyone_runs(const engine *g)
     return n > 0;
 }
 
-/* Take note of pages that have moved. */
+/* Notes which pages have moved, and how long fetching one takes. */
 static void poll_pages(engine *g, bool wait)
 {
     tell_steps(g);
@@ -466,7 +466,7 @@ static void poll_pages(engine *g, bool wait)
     admission_learn_fetch(g->admission, host_tier_page_seconds(g->tier));
 }
 
-/* Let pages move that those who were admitted need, or that will be taken next. */
+/* Begins to fetch pages that admitted requests need, and to save those that will be taken next. */
 static void move_pages(engine *g)
 {
     if (!g->tier)
@@ -475,8 +475,8 @@ static void move_pages(engine *g)
     host_tier_begin(g->tier, g->pool);
 }
 
-/* Have pages for the next step. It waits for moves only where one of them writes a page that it was given: that of a
- * request which left before its pages had come, while no others were free. */
+/* Reserves pages for the next step. The step waits for moves only if it was given a page that one of them still writes:
+ * the page of a request that left before its prefix had arrived, taken because no other was free. */
 static void make_room(engine *g)
 {
     admission_make_room(g->admission);
@@ -484,7 +484,7 @@ static void make_room(engine *g)
         host_tier_order(g->tier);
 }
 
-/* Queue a step, then collect: the step before it on a device that runs ahead, itself on others. */
+/* Queues a step, then collects one: the step before it on a device that runs ahead, itself on others. */
 static int run_step(engine *g, err *e)
 {
     make_room(g);
@@ -555,11 +555,11 @@ int engine_warm_up(engine *g, err *e)
     bool shares_nothing = g->opt.no_prefix_cache;
     g->opt.no_prefix_cache = true;
     int status = run_for_nobody(g, e);
-    admission_forget(g->admission); /* steps in which kernels were loaded */
+    admission_forget(g->admission); /* of steps that loaded kernels */
     if (status == 0)
         status = run_for_nobody(g, e);
     g->opt.no_prefix_cache = shares_nothing;
-    g->stats = (engine_stats){.steps = g->stats.steps}; /* pages know steps by their numbers */
+    g->stats = (engine_stats){.steps = g->stats.steps}; /* the pool knows steps by number */
     return status;
 }
 

@@ -7,16 +7,16 @@
 #include "backend/group.h"
 #include "base/mem.h"
 
-/* What serves a device well: on the CPU more requests at once make every one slower and all together no faster, and
- * long steps gain nothing over those of some hundred rows. */
+/* Defaults of batch and prompt rows. On the CPU a larger batch makes every request slower and all together no faster,
+ * and steps of more than some hundred rows gain nothing. */
 typedef struct { int batch, rows; } device_sizes;
 static const device_sizes CPU_SIZES = {32, 1024}, GPU_SIZES = {256, GPU_PROMPT_ROWS};
 enum { FEWEST_BATCH = 8, FEWEST_ROWS = 256, FEWEST_PAGES = 8 };
 
-static const double SPARE = 0.05;   /* of a device, left whoever has the rest: steps need some, and adapters */
-static const double SCRATCH = 0.02; /* of a device, for the activations of a step */
+static const double SPARE = 0.05;   /* share of a device that the KvCache never takes: steps and adapters need some */
+static const double SCRATCH = 0.02; /* share of a device for the activations of a step */
 
-/* Of host memory for pages: pinned at a third of a second a GiB, each time a worker is started again. */
+/* Limit of KV_HOST_AUTO: pinning takes a third of a second a GiB (H200), each time a worker is started again. */
 static const size_t MOST_HOST_BYTES = (size_t)4 << 30;
 
 bool engine_sizes_is_gpu(const model *m)
@@ -50,7 +50,7 @@ static double room_on(const engine_options *o, const model *m, backend *be)
     return fmin(o->memory_share * all - weights, left - SPARE * all);
 }
 
-/* The same on each device: what the one with least has. */
+/* Every device takes the same, so the one with least room decides. */
 static double room_for_pages(const engine_options *o, const model *m)
 {
     double room = INFINITY;
@@ -59,7 +59,7 @@ static double room_for_pages(const engine_options *o, const model *m)
     return room;
 }
 
-/* Of the KvCache: as many as fit, but no more than a full batch of the longest requests has. */
+/* Pages of the KvCache: as many as fit, but no more than a full batch of the longest requests needs. */
 static int default_pages(const engine_options *o, const model *m, double fit)
 {
     double most = (double)o->max_batch * pages_of(o, engine_sizes_longest(o, m));
@@ -108,7 +108,7 @@ int engine_sizes_check(const engine_options *o, const model *m, err *e)
     return 0;
 }
 
-/* Pinned memory is the host's to nobody else, and pinning it takes time. */
+/* Pinned memory is lost to everybody else on the host, and pinning it takes time: hence a share. */
 size_t engine_sizes_host_bytes(const engine_options *o, const model *m)
 {
     if (o->no_prefix_cache || (o->host_bytes == KV_HOST_AUTO && !engine_sizes_is_gpu(m)))
@@ -122,7 +122,7 @@ int engine_sizes_max_out(const engine_options *o)
     return o->max_batch + SCORED_ROWS;
 }
 
-/* Requests that share pages each bring their own list of them. */
+/* A page that several requests share counts for each: every sequence lists its pages. */
 forward_limits engine_sizes_of_step(const engine_options *o, const model *m)
 {
     double pages = (double)o->max_batch * fmin(pages_of(o, engine_sizes_longest(o, m)), o->n_pages);

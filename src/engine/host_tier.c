@@ -8,10 +8,10 @@
 #include "base/mem.h"
 
 enum { PROBED_PAGES = 16, PROBES = 3 };
-static const double KEEP = 0.9; /* of what is known of a page's time, per batch that ended */
+static const double KEEP = 0.9; /* moving average of a page's time: weight of what is known, per batch that ended */
 
-/* Batches of moves under way, the oldest first. Of that: which devices have done it, and how long the slowest of them
- * took. */
+/* Batches of moves under way, the oldest first. is_done, slowest: which devices have done the oldest, and how long the
+ * slowest of them took. */
 typedef struct {
     int *n_moves;
     size_t cap;
@@ -31,7 +31,7 @@ struct host_tier {
     double page_seconds; /* of LANE_IN */
 };
 
-/* As many bytes as can be had on each of the devices, for `want` pages or half as many, and so on. */
+/* Claims host memory on each of the devices, for `want` pages or half as many, and so on. False: not for one. */
 static bool claim(host_tier *t, int want)
 {
     int n_devices = group_devices(t->first);
@@ -84,7 +84,7 @@ static void learn(host_tier *t, kv_lane lane, int n_moves, double seconds)
         t->page_seconds = t->page_seconds > 0 ? KEEP * t->page_seconds + (1 - KEEP) * page : page;
 }
 
-/* Whether there is a batch, and the oldest is done on all devices. */
+/* Whether there is a batch and the oldest is done on all devices; with wait, blocks for that one. */
 static bool end_batch(host_tier *t, kv_lane lane, bool wait)
 {
     batches *b = &t->lane[lane];
@@ -99,7 +99,7 @@ static bool end_batch(host_tier *t, kv_lane lane, bool wait)
     return all;
 }
 
-/* Take the oldest batch out, which is done. Returns how many moves it had. */
+/* Removes the oldest batch, which is done. Returns how many moves it had. */
 static int drop_batch(host_tier *t, kv_lane lane)
 {
     batches *b = &t->lane[lane];
@@ -118,7 +118,7 @@ static void run_batch(host_tier *t, kv_lane lane, const kv_move *move, int n)
     drop_batch(t, lane);
 }
 
-/* Zeros go to the host and come back, so that there is something to say of times before the first page moves. */
+/* Copies some pages to the host and back, so that a page's time is known before the first one moves. */
 static void probe(host_tier *t)
 {
     kv_move move[PROBED_PAGES];
@@ -127,7 +127,7 @@ static void probe(host_tier *t)
         move[n] = (kv_move){n, n};
     for (int i = 0; i < PROBES; i++) {
         run_batch(t, LANE_OUT, move, n);
-        t->page_seconds = 0; /* the first time memory is touched is another matter: the last probe counts */
+        t->page_seconds = 0; /* the last probe counts: memory is slower when it is first touched */
         run_batch(t, LANE_IN, move, n);
     }
 }

@@ -68,7 +68,7 @@ const lora *image_cache_find(image_cache *c, const char *name)
     return c->outside && strcmp(c->outside_name, name) == 0 ? c->outside : NULL;
 }
 
-/* The first gap of so many bytes: its place, and before which entry it is. False if there is none. */
+/* Finds the first gap of so many bytes: *at is its place, *before the entry behind it. False if there is none. */
 static bool find_gap(const image_cache *c, size_t bytes, size_t *at, int *before)
 {
     size_t end = 0;

@@ -1,10 +1,11 @@
 /* kv_pool.c - see kv_pool.h: stacks of free page numbers, lists of cached pages by last use, and a hash table of all
  * that can be found
  *
- * Pages of the host are numbered behind those of the device. A content that can be found has a serial number, which is
- * what its followers know it by; it is the same on both sides, and the page of the device is the one in the hash table
- * where there are two. The number dies with the content, so followers of one that is gone cannot be found any more;
- * they go when they are the least recently used, which is soon: a sequence gives its last pages back first. */
+ * Pages of the host are numbered behind those of the device. A content that can be found has a serial number, the same
+ * on both sides, by which the pages that follow it refer to it. Where both sides have the content, the page of the
+ * device is the one in the hash table. Numbers are not used again, so when a content is lost, the pages that follow it
+ * cannot be found any more. They soon are the least recently used and go: a sequence gives its last pages back
+ * first. */
 #include "engine/kv_pool.h"
 
 #include <stdlib.h>
@@ -19,12 +20,12 @@ enum { NONE = -1 };
 typedef struct {
     int n_users;        /* sequences that have it; of the host: 0 */
     uint64_t serial;    /* 0: it cannot be found */
-    kv_key before;      /* what its content follows; of a page that can be found */
-    int next_alike;     /* in its chain of the hash table */
+    kv_key before;      /* what its content follows, if it can be found */
+    int next_alike;     /* next in its chain of the hash table, or NONE */
     int older, newer;   /* in the list of its side, while nobody uses it */
     int twin;           /* the page of the other side with the same content, or NONE */
-    uint64_t last_step; /* on the device, while nobody has it: the last that may use it */
-    uint64_t busy;      /* the move of LANE_IN that writes it, or on the host reads it, last */
+    uint64_t last_step; /* on the device, while nobody has it: the last step that may use it */
+    uint64_t busy;      /* the last move of LANE_IN that writes it, or on the host reads it */
     bool is_arriving;   /* on the host: a move of LANE_OUT writes it */
     bool is_ahead;      /* on the device, cached: it has been seen by kv_pool_save() */
 } page;
@@ -37,7 +38,7 @@ typedef struct {
     size_t cap;
     int n, n_begun;
     uint64_t n_ended;
-    uint64_t last_step; /* of those that have not begun: the last that may use one of their pages */
+    uint64_t last_step; /* the last step that may use a page of the moves that have not begun */
 } move_queue;
 
 struct kv_pool {
@@ -47,8 +48,8 @@ struct kv_pool {
     int *chain;                 /* [n_chains] first page of each, or NONE */
     page_list cached;           /* pages of the device that nobody has */
     page_list kept;             /* pages of the host that have arrived */
-    int last_ahead, n_ahead; /* of cached pages, the oldest ones that were seen by kv_pool_save(): the newest of them,
-                                and how many */
+    int last_ahead, n_ahead;    /* the cached pages that kv_pool_save() has seen are the oldest: the newest of them, and
+                                   how many */
     int n_free, n_total, n_free_host, n_host, page_len;
     unsigned n_chains;  /* a power of two */
     uint64_t n_serials; /* given out */
@@ -117,7 +118,7 @@ static int *tokens_of(const kv_pool *p, int number)
     return p->tokens + (size_t)number * (size_t)p->page_len;
 }
 
-/* The chain in which a page of these tokens stands. */
+/* The chain in which a page of these tokens behind `before` stands. */
 static int *chain_of(const kv_pool *p, kv_key before, const int *token)
 {
     uint64_t hash = rng_mix(before.part[0] ^ rng_mix(before.part[1]));
@@ -131,13 +132,13 @@ static bool keys_equal(kv_key a, kv_key b)
     return a.part[0] == b.part[0] && a.part[1] == b.part[1];
 }
 
-/* What stands before the page behind this one. */
+/* What the page behind this one follows. */
 static kv_key key_behind(const kv_pool *p, int number)
 {
     return (kv_key){{0, p->pages[number].serial}};
 }
 
-/* The page of these tokens behind what stands before, or NONE. */
+/* The page of these tokens that follows `before`, or NONE. */
 static int find_page(const kv_pool *p, kv_key before, const int *token)
 {
     for (int i = *chain_of(p, before, token); i != NONE; i = p->pages[i].next_alike)
@@ -147,7 +148,7 @@ static int find_page(const kv_pool *p, kv_key before, const int *token)
     return NONE;
 }
 
-/* Where the number of a page stands in its chain. */
+/* The link of its chain that points to a page. */
 static int *link_to(const kv_pool *p, int number)
 {
     int *at = chain_of(p, p->pages[number].before, tokens_of(p, number));
@@ -207,7 +208,7 @@ static bool is_busy(const kv_pool *p, int number)
     return p->pages[number].busy > p->lane[LANE_IN].n_ended;
 }
 
-/* The same content in another page, which is found instead of the first from now on. */
+/* Puts page `by` into the hash table in place of page `number`, whose content it has or will have. */
 static void replace(kv_pool *p, int number, int by)
 {
     page *from = &p->pages[number], *to = &p->pages[by];
@@ -224,7 +225,7 @@ static void join_twins(kv_pool *p, int number, int host)
     p->pages[host].twin = number;
 }
 
-/* A page of the host has nothing to say any more. One that is being written is free when that has ended. */
+/* Drops the content of a page of the host. A page that is being written is free when that has ended. */
 static void drop_host(kv_pool *p, int host)
 {
     page *h = &p->pages[host];
@@ -240,7 +241,8 @@ static void drop_host(kv_pool *p, int host)
     p->free_host[p->n_free_host++] = host;
 }
 
-/* The content of a page of the device goes, but for a copy on the host. */
+/* Drops the content of a page of the device. A copy on the host stays and is found instead; one that is still being
+ * written is void. */
 static void forget(kv_pool *p, int number)
 {
     page *g = &p->pages[number];
@@ -259,7 +261,7 @@ static void forget(kv_pool *p, int number)
     g->serial = 0;
 }
 
-/* The cached page that is taken next: the oldest that is not being written, if there is one. */
+/* The cached page to be taken next: the oldest that is not being written, or else the oldest. */
 static int oldest_quiet(const kv_pool *p)
 {
     int number = p->cached.oldest;
@@ -323,7 +325,7 @@ kv_found kv_pool_find(const kv_pool *p, kv_key root, const int *token, int n)
     return f;
 }
 
-/* A content on the host gets a page of the device, where it is found from now on. */
+/* Takes a page of the device for a content on the host and queues the copy. It is found there from now on. */
 static int fetch(kv_pool *p, int host)
 {
     int number = take_page(p);
@@ -333,8 +335,8 @@ static int fetch(kv_pool *p, int host)
     return number;
 }
 
-/* The copies on the host of what seq shares were used now; those of its beginning last, since what follows is of no use
- * without. */
+/* Marks the host's copies of what seq shares as used now, the first page last: without it those behind are of no
+ * use. */
 static void touch_twins(kv_pool *p, const kv_seq *seq)
 {
     for (int i = seq->n_pages - 1; i >= 0; i--) {
@@ -359,8 +361,7 @@ int kv_pool_share(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int n)
         append_page(seq, number);
         seq->last = key_behind(p, number);
     }
-    for (int i = 0; i < seq->n_pages;
-         i++) { /* when all those of the device are claimed: taking pages takes none of them */
+    for (int i = 0; i < seq->n_pages; i++) { /* only now: no page taken here may be one of its own */
         if (is_on_host(p, seq->page[i]))
             seq->page[i] = fetch(p, seq->page[i]);
         uint64_t busy = p->pages[seq->page[i]].busy;
@@ -376,7 +377,7 @@ bool kv_pool_has_arrived(const kv_pool *p, const kv_seq *seq)
     return seq->arrives <= p->lane[LANE_IN].n_ended;
 }
 
-/* A page of a sequence can be found from now on. */
+/* Makes a page of a sequence findable. */
 static void publish_page(kv_pool *p, int number, kv_key before, const int *token)
 {
     page *g = &p->pages[number];
@@ -397,10 +398,10 @@ void kv_pool_publish(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int
     for (; (seq->n_known + 1) * p->page_len <= n; seq->n_known++) {
         const int *of_page = token + seq->n_known * p->page_len;
         int number = find_page(p, seq->last, of_page), own = seq->page[seq->n_known];
-        if (number == NONE) { /* else somebody has computed the same meanwhile: what follows is known behind theirs */
+        if (number == NONE) { /* else another sequence has published the same: later pages follow that one */
             number = own;
             publish_page(p, number, seq->last, of_page);
-        } else if (is_on_host(p, number)) { /* computing it was faster than the copy */
+        } else if (is_on_host(p, number)) { /* it was computed, as that is faster than fetching it */
             replace(p, number, own);
             join_twins(p, own, number);
             number = own;
@@ -437,8 +438,8 @@ void kv_pool_release(kv_pool *p, kv_seq *seq)
     *seq = (kv_seq){0};
 }
 
-/* A page of the host to write to, free or with the content that was not used for longest; NONE: all are being written
- * or read. */
+/* Takes a page of the host to write to: a free one, or the least recently used that is not being read. NONE: there is
+ * none. */
 static int take_host(kv_pool *p)
 {
     int host = p->kept.oldest;
@@ -452,7 +453,7 @@ static int take_host(kv_pool *p)
     return p->free_host[--p->n_free_host];
 }
 
-/* Copy the content of a page of the device to one of the host. */
+/* Queues the copy of a page of the device to one of the host. */
 static void save(kv_pool *p, int number, int host)
 {
     page *h = &p->pages[host];
@@ -464,8 +465,8 @@ static void save(kv_pool *p, int number, int host)
     add_move(p, LANE_OUT, number, host);
 }
 
-/* Free pages that can be taken without loss, or soon: so many that steps do not wait, so few that the host has more
- * than copies of what the device has. */
+/* How many of the free pages kv_pool_save() makes safe to take: at most half of what the host holds, or it would have
+ * little but copies of what the device still has. */
 static int goal_ahead(const kv_pool *p)
 {
     return p->n_total / 4 < p->n_host / 2 ? p->n_total / 4 : p->n_host / 2;
@@ -561,7 +562,7 @@ int kv_pool_total_pages(const kv_pool *p)
     return p->n_total;
 }
 
-/* Its pages, from the oldest on, are linked both ways and can be found. */
+/* Checks that its pages are linked both ways and can be found. */
 static void check_list(const kv_pool *p, const page_list *l)
 {
     int n = 0;
@@ -572,7 +573,7 @@ static void check_list(const kv_pool *p, const page_list *l)
     CHECK(n == l->n);
 }
 
-/* One that can be found, is: itself, or its twin on the device. */
+/* Checks that what can be found is found, itself or its twin on the device, and that twins agree. */
 static void check_page(const kv_pool *p, int number)
 {
     const page *g = &p->pages[number];

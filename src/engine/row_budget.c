@@ -5,24 +5,24 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const double KEEP = 0.97; /* of what is known, per step that is learnt from */
-static const double AIM = 0.9;   /* of the target: half of all steps take longer than predicted */
-static const double ALONE = 2;   /* targets that a step may take while no stream runs */
-static const double FIXED_SHARE =
-    0.1; /* of such a step's time that its fixed part may be, where the step is long for that */
+static const double KEEP = 0.97; /* weight of what is known, for each step that is learnt from */
+static const double AIM = 0.9;   /* share of the target to aim at, since half of all steps take longer than predicted */
+static const double ALONE = 2;   /* times the target that a step may take while no stream runs */
+static const double FIXED_SHARE = 0.1; /* of such a step: it may be longer, until its fixed part is this share of it */
 static const double LONGEST =
-    2;                  /* seconds, in no case more: new requests wait meanwhile, and silence is taken for a fault */
-enum { FEW_ROWS = 16 }; /* not worth a place in a step unless they end a prompt */
+    2;                  /* seconds that no step may exceed: new requests wait meanwhile, and a silent worker is taken to
+                           be faulty */
+enum { FEW_ROWS = 16 }; /* fewer are not worth a place in a step unless they end a prompt */
 enum {
     FIRST_ROWS = 64,
     GROWTH = 4
-}; /* rows of a step before any was measured; how far beyond measured ones is guessed */
+}; /* rows of a step before any was measured; how many times the most rows measured a step may have */
 enum { SWEEPS = 16 };
 
-/* Units of the inputs, in which coefficients are of one magnitude. */
+/* Units of the inputs, chosen to give coefficients of one magnitude. */
 static const double DECODES = 32, ROWS = 256, DECODE_READS = 32 * 512, PROMPT_READS = 256 * 512;
 
-/* What is unexplained is put down to the first input that it fits. */
+/* The order matters: solve() puts time down to the first input that explains it. */
 static void inputs_of_decodes(const step_work *w, double in[3])
 {
     in[0] = 1;
@@ -56,8 +56,8 @@ static double prompts_time(const row_budget *b, const step_work *w)
     return value_of(&b->prompts, in);
 }
 
-/* Coordinate descent on the normal equations, from the coefficients there are: what the last steps do not tell apart
- * stays as it was. */
+/* Coordinate descent on the normal equations, starting from the present coefficients: those that the last steps do not
+ * tell apart keep their values. */
 static void solve(step_fit *f)
 {
     for (int sweep = 0; sweep < SWEEPS; sweep++)
@@ -70,8 +70,8 @@ static void solve(step_fit *f)
         }
 }
 
-/* weight: one over the square of the whole step's time, so that errors count by their share of it, and a step that
- * something held up hardly counts. */
+/* weight: one over the square of the whole step's time, so that errors are relative and a step that was held up hardly
+ * counts. */
 static void fit_add(step_fit *f, const double in[3], double seconds, double weight)
 {
     for (int i = 0; i < 3; i++) {
@@ -107,8 +107,8 @@ double row_budget_predict(const row_budget *b, const step_work *w)
     return decodes_time(b, w) + prompts_time(b, w);
 }
 
-/* Seconds that the step may take. Where the decodes by themselves take more than half of the target, prompts have as
- * much time as they. */
+/* Seconds that the step may take. If the decodes alone take more than half of the target, prompts may take as long as
+ * they do. */
 static double limit_of(const row_budget *b, const step_work *w)
 {
     if (w->n_decodes > 0)
@@ -117,7 +117,7 @@ static double limit_of(const row_budget *b, const step_work *w)
     return fmin(fmax(ALONE * b->target, fixed / FIXED_SHARE), LONGEST);
 }
 
-/* n more rows of a prompt, behind n_done. */
+/* w with n more rows of a prompt, behind n_done computed ones. */
 static step_work with_rows(const step_work *w, int n_done, int n)
 {
     step_work more = *w;
@@ -142,7 +142,7 @@ static bool fits(const row_budget *b, const step_work *w, int n_done, int n)
 /* The largest number of rows, up to n, that fits. */
 static int most_that_fit(const row_budget *b, const step_work *w, int n_done, int n)
 {
-    int low = 0, high = n + 1; /* low fits, or is none; high does not */
+    int low = 0, high = n + 1; /* low fits or is 0; high does not fit */
     while (high - low > 1) {
         int mid = low + (high - low) / 2;
         if (fits(b, w, n_done, mid))

@@ -1,8 +1,8 @@
 /* sampling.h - the sampling parameters of a request, as the engine keeps them
  *
- * They stand in three forms, one a layer: Sampling (net/wire.proto) from a client's JSON to the worker, where lists and
- * a grammar's text travel with them; sampling_params here, numbers of a fixed size, with token_rules.h for the lists;
- * sample_spec (backend/backend.h) for one draw, with what the sequence has come to. */
+ * They have three forms, one for each layer: Sampling (net/wire.proto) from a client's JSON to the worker, where lists
+ * and a grammar's text travel with them; sampling_params here, numbers of a fixed size, with token_rules.h for the
+ * lists; sample_spec (backend/backend.h) for one draw, with the sequence's state. */
 #ifndef PUNICA_ENGINE_SAMPLING_H
 #define PUNICA_ENGINE_SAMPLING_H
 
@@ -19,8 +19,8 @@ typedef struct {
     float top_p, min_p;
     float repetition_penalty, presence_penalty, frequency_penalty;
     uint64_t seed;
-    int max_tokens, min_tokens; /* of output, counted over all attempts of a request; none may be wanted of a prompt
-                                   that is scored */
+    int max_tokens, min_tokens; /* of output, over all attempts of a request; max_tokens may be 0 if the prompt is
+                                   scored */
     bool ignore_eos;
     int n_stop, stop[MAX_STOP_IDS]; /* further token ids that end the output */
     int n_logprobs;                 /* -1: none; 0: the chosen token's; n: and the n most likely */

@@ -34,14 +34,14 @@ static void set_end_tokens(sequence *s, const model_config *c)
     add_end_tokens(s, s->sampling.stop, s->sampling.n_stop, c->vocab);
 }
 
-/* What the prompt and the limits on output and context allow. */
+/* Tokens, prompt and output, that the request and the context allow. */
 static int max_tokens_of(const engine_request *r, const model_config *c)
 {
     int positions = c->max_positions;
     return r->sampling.max_tokens < positions - r->n_prompt ? r->n_prompt + r->sampling.max_tokens : positions;
 }
 
-/* What its keys and values depend on beside its tokens, and who may share them. */
+/* The root of its pages: the adapter, which changes keys and values, and the salt, which limits who may share them. */
 static kv_key root_of(const engine_request *r)
 {
     digest d;
@@ -105,7 +105,7 @@ bool sequence_add_drawn(sequence *s, int token, finish_reason *why)
     return false;
 }
 
-/* The first time, the output of earlier attempts is followed too. */
+/* Makes the grammar's state, if there is none yet, from the output so far. */
 static void follow_output(sequence *s)
 {
     if (!s->rules.grammar || s->state)

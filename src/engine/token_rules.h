@@ -23,18 +23,18 @@ typedef struct {
 void token_rules_copy(token_rules *to, const token_rules *from); /* holds the grammar */
 void token_rules_deinit(token_rules *r);                         /* drops it */
 
-/* -1 when an id is not below vocab; e names the list. */
+/* -1 when an id is not below vocab or a bad word is empty; e names the list. */
 int token_rules_check(const token_rules *r, int vocab, err *e);
 
-/* Whether masks are needed, which depend on the tokens so far. */
+/* Whether draws need a mask, which depends on the tokens so far. */
 static inline bool token_rules_mask(const token_rules *r)
 {
     return r->grammar || r->n_allowed || r->n_bad;
 }
 
-/* The mask for the token behind token[0..n), of which n_output are output; state follows r->grammar, or is NULL. An end
- * token (`end`) is allowed where the grammar may end. *only_end: the grammar must end here, whatever else is wished.
- * False: no token may come. mask: [guide_mask_words(vocab)]. */
+/* Fills the mask, [guide_mask_words(vocab)], for the token behind token[0..n), of which n_output are output. state
+ * follows r->grammar, or is NULL. An end token (`end`) is allowed where the grammar may end. *only_end: the grammar
+ * must end here, even before min_tokens. False: no token may come. */
 bool token_rules_fill(const token_rules *r, guide_state *state, const int *token, int n, int n_output, const int *end,
                       int n_end, int vocab, uint32_t *mask, bool *only_end);
 

@@ -1,7 +1,7 @@
 /* punica_kernels.c - see punica_kernels.h
  *
- * The kernels and their launchers are those of the engine (backend/cuda/sgmv.h). A plan holds the tiles and tables that
- * they read, in device memory. */
+ * The kernels and their launchers are the engine's (backend/cuda/sgmv.h). A plan holds the tiles and tables that they
+ * read, in device memory. */
 #include "kernels/punica_kernels.h"
 
 #include <stdint.h>
@@ -14,8 +14,8 @@ _Static_assert(PUNICA_MAX_PARTS == MAX_PARTS, "a segment of a plan is a site");
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* What kernels read of a plan, in one block: the number of tiles, then these, then a table of one entry for each
- * segment. */
+/* Offsets in the one block of a plan that kernels read: the number of tiles, the tiles, then a table of one entry for
+ * each segment. */
 typedef struct { size_t tiles, tables, bytes; } layout;
 
 struct punica_sgmv_plan {
@@ -38,7 +38,7 @@ static bool keep(punica_sgmv_plan *p, cudaError_t status, const char *what)
     return device_failure_keep(&p->failure, p->device, status, what);
 }
 
-/* 0, or -1 with the failure of this call. */
+/* Returns 0, or -1 with this call's failure in `last`, and clears it. */
 static int result(punica_sgmv_plan *p)
 {
     int failed = device_failure_report(&p->failure, &last);
@@ -200,7 +200,7 @@ EXPORT int punica_sgmv_plan_set(punica_sgmv_plan *p, int n_segments, const int *
     return result(p);
 }
 
-/* The tiles as set. A graph being captured is made for the largest batch. */
+/* The tiles as set last. While a graph is captured, the grid is made for the largest batch. */
 static sgmv_tiles tiles_of(punica_sgmv_plan *p, punica_stream stream)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -210,7 +210,7 @@ static sgmv_tiles tiles_of(punica_sgmv_plan *p, punica_stream stream)
                         .max_tiles = status == cudaStreamCaptureStatusNone ? p->n_tiles : p->shape.max_rows};
 }
 
-/* overlaps: with the kernel before, which must be one that keeps kernel.cuh's rules and writes no weights. */
+/* overlaps: the launch overlaps the kernel before, which must keep kernel.cuh's rules and write no weights. */
 static launch_context context_of(punica_sgmv_plan *p, punica_stream stream, bool overlaps)
 {
     return (launch_context){stream, p->device, p->n_sms, p->arch, overlaps && p->arch >= 90, &p->failure};

@@ -1,8 +1,8 @@
 /* adapter.c - see adapter.h
  *
- * peft.c says which modules the configuration adapts; here the weights file is held against that and
- * against the base: each adapted projection has its pair lora_A, lora_B of the right shapes, and there
- * is nothing else in the file. */
+ * peft.c says which modules the configuration adapts. This file checks the weights against that and against the base:
+ * each adapted projection must have its pair lora_A, lora_B of the right shapes, and nothing else may be in the
+ * file. */
 #include "model/adapter.h"
 
 #include <stdint.h>
@@ -24,7 +24,7 @@
 static const char *const files[MEMO_FILES] = {"adapter_config.json", "adapter_model.safetensors"};
 
 #define MAX_CONFIG_FILE ((size_t)4 << 20)
-#define MAX_HEADER ((size_t)16 << 20) /* of a weights file, and what may lie unused in it */
+#define MAX_HEADER ((size_t)16 << 20) /* allowed for the header of a weights file */
 
 /* One projection's two tensors, A [rank, in] and B [out, rank]. rank 0: not adapted. */
 typedef struct {
@@ -36,7 +36,7 @@ typedef struct {
 struct adapter {
     adapter_info info;
     char *base_name;
-    unsigned char *bytes; /* of the weights' file: read, not mapped, since others may change it; NULL: borrowed */
+    unsigned char *bytes; /* of the weights file: read, not mapped, since others may change it; NULL: borrowed */
     safetensors *weights;
     model_config base;   /* its shape; layer_slides is not set */
     bool headers_only;   /* the weights have not been read */
@@ -52,7 +52,7 @@ static char *module_name(int layer, int site, int part)
     return xasprintf("model.layers.%d.%s.%s", layer, block, name);
 }
 
-/* Why a tensor that is no projection's lora_A or lora_B cannot be used, by a part of its name. */
+/* Says why a tensor that is no projection's lora_A or lora_B cannot be used, by a part of its name. */
 static const char *why_unusable(const char *name)
 {
     static const struct {
@@ -72,7 +72,7 @@ static const char *why_unusable(const char *name)
     return "is not lora_A or lora_B of one of the seven projections of a layer";
 }
 
-/* Take "text." off the front of *s when it is there. */
+/* Skips "text." at the front of *s if it is there. */
 static bool skip(const char **s, const char *text)
 {
     size_t n = strlen(text);
@@ -82,7 +82,7 @@ static bool skip(const char **s, const char *text)
     return true;
 }
 
-/* A layer's number and its dot; at most 4 digits, none of them a leading zero. */
+/* Skips a layer's number and its dot: at most 4 digits, without leading zeros. */
 static bool skip_number(const char **s, int *n)
 {
     size_t digits = strspn(*s, "0123456789");
@@ -107,14 +107,14 @@ static bool skip_projection(const char **s, int *site, int *part)
     return false;
 }
 
-/* "weight", or with the name PEFT gave the adapter in memory: "default.weight". */
+/* Whether s is "weight", possibly behind the name PEFT gave the adapter in memory: "default.weight". */
 static bool is_weight(const char *s)
 {
     const char *dot = strchr(s, '.');
     return strcmp(dot && dot > s ? dot + 1 : s, "weight") == 0;
 }
 
-/* Put one tensor of the file where its name says. */
+/* Files one tensor under the place that its name says. */
 static int file_tensor(adapter *a, const safetensors_entry *t, err *e)
 {
     const char *s = t->name;
@@ -145,7 +145,7 @@ static int check_shape(const safetensors_entry *t, int rows, int cols, int rank,
     return 0;
 }
 
-/* Hold what the file has for one projection against what the configuration says of it. */
+/* Checks what the file has for one projection against what the configuration says of it. */
 static int check_pair(pair *p, const peft_module *m, const char *module, int in, int out, err *e)
 {
     if (!m->adapted && (p->a || p->b))
@@ -176,7 +176,7 @@ static int check_projection(adapter *a, const peft_config *c, const model_config
     return status;
 }
 
-/* Modules outside the layers that PEFT could adapt and we cannot. */
+/* Refuses modules outside the layers, which PEFT could adapt and we cannot. */
 static int check_outside(const peft_config *c, err *e)
 {
     static const char *const outside[] = {"lm_head", "model.embed_tokens"};
@@ -261,7 +261,7 @@ static int bind_weights(adapter *a, const peft_config *c, const model_config *ba
     return a->info.n_projections ? 0 : err_set(e, "\"target_modules\" match none of the base's projections");
 }
 
-/* Fill in a, whose bytes may be set already. Messages do not name the directory yet. */
+/* Fills in a, whose bytes may be set already. Messages do not name the directory yet. */
 static int open_parts(adapter *a, const char *config, size_t n_config, const void *weights, size_t n_weights,
                       const model_config *base, err *e)
 {
@@ -297,8 +297,8 @@ adapter *adapter_open_memory(const char *name, const char *config, size_t n_conf
     return NULL;
 }
 
-/* No adapter of this base is larger: all projections at the highest rank, in 32 bits. Whoever may write a folder must
- * not take the memory of all. */
+/* Upper bound of an adapter of this base: all projections at the highest rank, in 32 bits. It keeps whoever may write a
+ * folder from using up everybody's memory. */
 static size_t largest_file(const model_config *base)
 {
     size_t n = 0;
@@ -311,8 +311,8 @@ static size_t largest_file(const model_config *base)
     return MAX_HEADER + n * (size_t)base->n_layers * LORA_MAX_RANK * sizeof(float);
 }
 
-/* Where a file's header ends is in its first 8 bytes. Of weights nothing is read where headers are all that is wanted.
- */
+/* Loads the weights file, or with headers_only its header alone, whose length is in the first 8 bytes. *n_bytes: of the
+ * whole file. */
 static unsigned char *load_weights(const adapter *a, const char *path, const model_config *base, size_t *n_bytes,
                                    err *e)
 {
@@ -333,7 +333,8 @@ static bool is_unchanged(const char *dir, const memo_stamp *before)
     return memo_stamp_of(&now, dir, files) == 0 && memcmp(&now, before, sizeof now) == 0;
 }
 
-/* The digest of what is read between two looks at the files' stamps is that of other times with this stamp. */
+/* Opens the adapter with its digest from memo, if it is there. If the files' stamps are the same before and after they
+ * were read, what was read has the digest that is kept for that stamp. */
 static int open_remembered(adapter *a, const char *dir, const char *config, size_t n_config, size_t n_weights,
                            const memo_stamp *before, digest_memo *memo, const model_config *base, err *e)
 {
@@ -438,8 +439,8 @@ size_t adapter_rank_bytes(const adapter *a, int n_ranks)
     return most;
 }
 
-/* out[c, r] = in[r, c] of a square as wide as a vector: each round interleaves the first half of the rows with the
- * second, and as many rounds as a row's place has bits exchange rows and columns. */
+/* out[c, r] = in[r, c] of a square as wide as a vector. Each round interleaves the first half of the rows with the
+ * second; log2(rows) rounds exchange rows and columns. */
 typedef uint16_t vec16 __attribute__((vector_size(16)));
 typedef uint32_t vec32 __attribute__((vector_size(16)));
 
@@ -475,8 +476,8 @@ static void transpose_square32(uint32_t *restrict out, size_t out_stride, const 
         memcpy(out + (size_t)i * out_stride, &x[i], sizeof x[i]);
 }
 
-/* The same of any matrix: strips of rows, of which each square column of output is written a cache line at a time; what
- * is left at the borders goes by elements. */
+/* Transposes any matrix in strips of rows, of which each square column of output is written a cache line at a time;
+ * what is left at the borders is copied element by element. */
 #define TRANSPOSE(bits, n)                                                                                           \
     static void transpose##bits(uint##bits##_t *restrict out, const uint##bits##_t *restrict in, int rows, int cols) \
     {                                                                                                                \
@@ -509,7 +510,7 @@ static void put(const tensor *to, const tensor *from)
         tensor_convert(to->data, to->type, from);
 }
 
-/* Columns of `from`, starting at `first`. room: for them in their own type. */
+/* Copies columns of `from`, starting at `first`. room: space for them in their own type. */
 static void put_columns(const tensor *to, const tensor *from, int first, void *room)
 {
     if (to->cols == from->cols) {
@@ -524,7 +525,7 @@ static void put_columns(const tensor *to, const tensor *from, int first, void *r
     put(to, &packed);
 }
 
-/* Rows of `from`, starting at `first`, become columns. room: as above. */
+/* Copies rows of `from`, starting at `first`, as columns. room: as above. */
 static void put_transposed(const tensor *to, const tensor *from, int first, void *room)
 {
     const char *at = (const char *)from->data + (size_t)first * (size_t)from->cols * dtype_size(from->type);
@@ -536,7 +537,7 @@ static void put_transposed(const tensor *to, const tensor *from, int first, void
         put(to, &turned);
 }
 
-/* One rank's parts of l, of which site[0] is the first. */
+/* Writes one rank's parts; site: its first. */
 static void fill_rank(const adapter *a, lora_site *site, split s, void *room)
 {
     for (int i = 0; i < a->n_layers * N_SITES * MAX_PARTS; i++) {

@@ -1,7 +1,7 @@
 /* adapter.h - PEFT LoRA adapters: reading, checking against a base, moving to a backend
  *
- * adapter_open maps the files and checks everything; what cannot be served right is refused with
- * a reason, nothing is ignored. adapter_to_lora makes the form the SGMV ops read. */
+ * adapter_open reads the files and checks everything. What cannot be served correctly is refused with a reason, and
+ * nothing is ignored. adapter_to_lora makes the form the SGMV ops read. */
 #ifndef PUNICA_MODEL_ADAPTER_H
 #define PUNICA_MODEL_ADAPTER_H
 
@@ -30,33 +30,33 @@ typedef struct {
     const char *base_name;   /* base_model_name_or_path or "", borrowed */
 } adapter_info;
 
-/* Read DIR/adapter_config.json and DIR/adapter_model.safetensors and check them against the base's
- * shape. NULL with e set. */
+/* Reads DIR/adapter_config.json and DIR/adapter_model.safetensors and checks them against the base's shape. NULL with e
+ * set; free with adapter_close(). */
 adapter *adapter_open(const char *dir, const model_config *base, err *e);
 
-/* The same; the digest of files that have not changed since memo saw them is not computed again, which is most of the
- * work. memo may be NULL. */
+/* The same, but the digest of files that have not changed since memo saw them is not computed again, which is most of
+ * the work. memo may be NULL. */
 adapter *adapter_open_again(const char *dir, const model_config *base, digest_memo *memo, err *e);
 void adapter_close(adapter *a);
 
-/* The same check of the files' headers alone: all but whether the weights are finite. -1 with e set. */
+/* Checks the same by the files' headers alone: all but whether the weights are finite. -1 with e set. */
 int adapter_check_headers(const char *dir, const model_config *base, err *e);
 
-/* The same from the contents of the two files, weights 8-byte aligned and borrowed until the adapter
- * is closed; name stands for the directory in messages. */
+/* Opens an adapter from the contents of the two files, weights 8-byte aligned and borrowed until the adapter is closed;
+ * name stands for the directory in messages. NULL with e set. */
 adapter *adapter_open_memory(const char *name, const char *config, size_t n_config, const void *weights,
                              size_t n_weights, const model_config *base, err *e);
 
 const adapter_info *adapter_describe(const adapter *a);
 
-/* Rank of one projection in one layer, 0 when it is not adapted. */
+/* Returns the rank of one projection in one layer, 0 when it is not adapted. */
 int adapter_rank(const adapter *a, int layer, int site, int part);
 
-/* The most that one of n_ranks holds of it, in the stored types. */
+/* Returns the most bytes that one of n_ranks holds of it, in the stored types. */
 size_t adapter_rank_bytes(const adapter *a, int n_ranks);
 
-/* The weights in host memory as a backend wants them: its types, lora_B transposed. Safe on any thread.
- * Result owned by the caller. */
+/* Makes the weights in host memory as a backend wants them: in its types, lora_B transposed. Any thread may call it.
+ * Result owned by the caller; free with lora_free(). */
 lora *adapter_to_lora(const adapter *a, const backend *be);
 
 #endif

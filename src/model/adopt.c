@@ -1,8 +1,8 @@
 /* adopt.c - weights to the backends that compute with them
  *
- * A model is whole in host memory, mapped for the most part. Layer by layer each rank's backend adopts its share: the
- * CPU borrows it, a GPU copies it. So no rank ever holds more than its own, and beside the mapping the host needs
- * memory for one linear at a time: for the share of a matrix that has gaps, or for one that is quantised on the way. */
+ * A model lies whole in host memory, most of it mapped. Layer by layer each rank's backend adopts its share: the CPU
+ * borrows it, a GPU copies it. So no rank ever holds more than its own. Beside the mapping the host needs memory for
+ * one linear at a time: for a rank's share of a matrix that has gaps, or for one that is quantised on the way. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ int model_init(model *m, backend *be, weights_form form, err *e)
     return split_check(&m->config, n, e);
 }
 
-/* The rotary frequencies, into each rank's backend. */
+/* Puts the rotary frequencies into each rank's backend. */
 static int put_inv_freq(model *m, err *e)
 {
     size_t n = (size_t)m->config.head_dim / 2;
@@ -48,7 +48,7 @@ static int put_inv_freq(model *m, err *e)
     return status;
 }
 
-/* Memory that shares of weights lie in: kept where backends borrow them. */
+/* Takes over memory that shares of weights lie in: keeps it if backends borrow them, else frees it. */
 static void keep(model *m, void *memory)
 {
     if (!memory || !m->be->owns_host_memory) {
@@ -112,7 +112,7 @@ static int adopt_layers(model *m, const model_rank *whole, err *e)
     return status;
 }
 
-/* Of the elements of a projection that a rank holds: scales are of rows, and of blocks of columns. */
+/* Bytes of the elements of a projection that a rank holds, with their scales and biases. */
 static double proj_bytes(const model *m, const proj *p, split_stretch rows, split_stretch cols, bool to_fp8)
 {
     bool quantises = to_fp8 && p->w.type != DTYPE_F8;
@@ -136,7 +136,7 @@ static double layer_bytes(const model *m, const model_layer *l, split s)
     return bytes;
 }
 
-/* What a rank's backend will hold: vectors as F32, matrices in its own type where it has one, or FP8. */
+/* Bytes that a rank's backend will hold: vectors as F32, matrices in its own type where it has one, or FP8. */
 static double rank_bytes(const model *m, const model_rank *whole, split s)
 {
     const model_config *c = &m->config;
@@ -150,7 +150,7 @@ static double rank_bytes(const model *m, const model_rank *whole, split s)
     return bytes;
 }
 
-/* Weights that are copied must fit; where they are borrowed they are there already. */
+/* -1 with e set when weights that a backend copies do not fit; where they are borrowed they are in memory already. */
 static int check_room(const model *m, double rank, err *e)
 {
     for (int d = 0; d < group_devices(m->be); d++) {

@@ -1,9 +1,9 @@
 /* config.c - see config.h
  *
- * Two generations of config.json are in use: rope_theta, rope_scaling and torch_dtype at the top
- * level, and since Transformers 5 rope_parameters and dtype. Keys that are absent take the default
- * that Transformers gives them for the family. Every number is bounded here, so that products of them
- * fit an int or a size_t later on. */
+ * Two generations of config.json are in use: the old one with rope_theta, rope_scaling and torch_dtype at the top
+ * level, and since Transformers 5 one with rope_parameters and dtype. Keys that are absent take the default that
+ * Transformers gives them for the family. Every number is bounded here, so that products of them fit an int or a size_t
+ * later on. */
 #include "model/config.h"
 
 #include <limits.h>
@@ -22,7 +22,7 @@
 #define MAX_VOCAB (4 << 20)
 #define MAX_POSITIONS (1 << 27)
 
-/* What a family does whatever its config says, and what it takes from it. */
+/* What a family does regardless of config.json, and what it takes from there. */
 typedef struct {
     const char *name;
     bool qkv_bias; /* always */
@@ -120,7 +120,7 @@ static int refuse_partial_rotary(const json_t *section, err *e)
     return factor == 1 ? 0 : err_set(e, "\"partial_rotary_factor\" %g is not supported; only 1 is", factor);
 }
 
-/* Things that change what is computed in ways we do not compute. */
+/* Refuses settings that change the computation in ways not implemented. */
 static int refuse_unsupported(const json_t *doc, err *e)
 {
     const char *act = "silu";
@@ -133,7 +133,7 @@ static int refuse_unsupported(const json_t *doc, err *e)
 
 #define SUPPORTED_QUANT "compressed-tensors in format float-quantized and fp8 in blocks of 128 x 128 are supported"
 
-/* weight_block_size or block_structure: only [128, 128]. */
+/* Checks weight_block_size or block_structure, of which only [128, 128] is supported. */
 static int check_block(const json_t *block, const char *key, err *e)
 {
     for (size_t i = 0; i < 2; i++)
@@ -142,8 +142,8 @@ static int check_block(const json_t *block, const char *key, err *e)
     return 0;
 }
 
-/* How a group of compressed-tensors stores its weights: 8-bit floats, symmetric, under one scale each, a row or a
- * block. */
+/* Reads how a group of compressed-tensors stores its weights. They must be symmetric 8-bit floats with one scale for
+ * the matrix, a row or a block. */
 static int read_group_weights(model_config *c, const json_t *weights, err *e)
 {
     const char *type = "", *strategy = "";
@@ -169,7 +169,7 @@ static int read_group_weights(model_config *c, const json_t *weights, err *e)
     return c->quant == QUANT_BLOCK ? check_block(json_member(weights, "block_structure"), "block_structure", e) : 0;
 }
 
-/* Activations stay in 16 bits, so what is said of a layer's input, and scales for it, change nothing here. */
+/* Activations are not quantised, so settings and scales for a layer's input are ignored. */
 static int read_compressed_tensors(model_config *c, const json_t *q, err *e)
 {
     const char *format = "";
@@ -205,7 +205,7 @@ static int read_blockwise(model_config *c, const json_t *q, err *e)
     return check_block(block, "weight_block_size", e);
 }
 
-/* Which modules are left as they were (ignore, modules_to_not_convert) is not read: the files show it. */
+/* The lists of modules that are not quantised (ignore, modules_to_not_convert) are not read: the files show it. */
 static int read_quantization(model_config *c, const json_t *doc, err *e)
 {
     const json_t *q = json_member(doc, "quantization_config");
@@ -239,8 +239,8 @@ static int read_biases(model_config *c, const json_t *doc, const family *f, err 
     return 0;
 }
 
-/* The rope section of either generation, or NULL. As in Transformers, a rope_scaling that says
- * anything goes before rope_parameters. */
+/* Finds the rope section of either generation, or NULL. As in Transformers, a rope_scaling that is not empty takes
+ * precedence over rope_parameters. */
 static int find_rope(const json_t *doc, const json_t **rope, err *e)
 {
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
@@ -309,7 +309,7 @@ static int read_rope(model_config *c, const json_t *doc, err *e)
     return rope ? read_rope_scaling(c, doc, rope, e) : 0;
 }
 
-/* layer_types: "full_attention" or "sliding_attention" for each layer. */
+/* Reads layer_types: "full_attention" or "sliding_attention" for each layer. */
 static int read_layer_types(model_config *c, const json_t *types, err *e)
 {
     if (!json_is_array(types) || json_array_size(types) != (size_t)c->n_layers)
@@ -361,7 +361,7 @@ static int read_dtype(model_config *c, const json_t *doc, err *e)
     return 0;
 }
 
-/* Add an end token. One the vocabulary does not have can never be drawn, so it is left out. */
+/* Adds an end token. One outside the vocabulary can never be drawn, so it is left out. */
 static int add_eos(model_config *c, const json_t *id, err *e)
 {
     double x = json_number_value(id);
@@ -421,7 +421,7 @@ static int read_generation(model_config *c, const json_t *doc, err *e)
     return read_bos(c, doc, e) || read_eos(c, doc, e) ? -1 : 0;
 }
 
-/* When neither file says how a text ends, the family's own end token does. */
+/* When neither file names an end token, the family's own is used. */
 static void default_eos(model_config *c, const json_t *config, const json_t *generation)
 {
     if (json_object_get(config, "eos_token_id") || json_object_get(generation, "eos_token_id"))
@@ -491,8 +491,8 @@ void model_config_deinit(model_config *c)
     *c = (model_config){.bos = -1};
 }
 
-/* Llama 3's scaling: long wavelengths are stretched by the factor, short ones stay, those between
- * are interpolated by how often they turn within the original context. */
+/* Llama 3's scaling: long wavelengths are stretched by the factor, short ones stay, and those between are interpolated
+ * by how often they turn within the original context. */
 static double scale_llama3(const model_config *c, double freq)
 {
     double wavelength = 2 * M_PI / freq;

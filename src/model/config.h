@@ -27,13 +27,13 @@ typedef struct {
     bool tie_embeddings, qkv_bias, o_bias, mlp_bias, qk_norm;
     int window;                   /* sliding window of attention, 0: none */
     bool *layer_slides;           /* [n_layers], owned: which layers use the window */
-    dtype type;                   /* what config.json says the weights are; tensors may differ */
-    quant_kind quant;             /* of the matrices that are FP8; which ones are the files tell */
+    dtype type;                   /* of the weights by config.json; tensors may differ */
+    quant_kind quant;             /* of the matrices that are FP8; the files say which ones are */
     const char *quant_scale;      /* their scales are named MODULE.quant_scale */
     int bos, n_eos, eos[MAX_EOS]; /* bos -1: none. eos of both files, each once; all are below vocab */
 } model_config;
 
-/* Read dir/config.json and, if present, dir/generation_config.json. On failure c needs no deinit. */
+/* Reads dir/config.json and, if present, dir/generation_config.json. -1 with e set; c then needs no deinit. */
 int model_config_read(model_config *c, const char *dir, err *e);
 void model_config_deinit(model_config *c);
 
@@ -41,7 +41,7 @@ void model_config_deinit(model_config *c);
 int model_config_parse(model_config *c, const char *config, size_t n_config, const char *generation,
                        size_t n_generation, err *e);
 
-/* Rotary frequencies [head_dim/2] with the scaling applied. */
+/* Writes the rotary frequencies [head_dim/2], with the scaling applied. */
 void model_config_inv_freq(const model_config *c, float *inv_freq);
 
 #endif

@@ -1,4 +1,4 @@
-/* finite.c - see finite.h. Threads take pieces of the tensors front to back from one counter. */
+/* finite.c - see finite.h. Threads take pieces of the tensors from one counter, front to back. */
 #include "model/finite.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 
-/* A piece is large beside the cost of taking one and small beside a model. */
+/* Large against the cost of taking a piece, small against a model. */
 #define PIECE_BYTES ((size_t)4 << 20)
 #define MAX_THREADS 16
 
@@ -65,8 +65,8 @@ static bool piece_is_finite(const piece *p)
     }
 }
 
-/* Pieces are taken in order, so once one is found bad all before it have been taken too and finish:
- * nobody needs to take another. */
+/* Takes and scans pieces until one is bad. They are taken in order, so all before a bad one have been taken already and
+ * are finished: no other need be taken. */
 static void *scan_pieces(void *arg)
 {
     scan *s = arg;
@@ -97,8 +97,8 @@ static piece *cut(const tensor *const *t, int n, int *n_pieces)
     return pieces;
 }
 
-/* Threads beside the caller: one a core, but none for less than a few pieces each. A thread that
- * cannot be started is not missed. */
+/* Starts threads beside the caller: one for each core, but none for less than a few pieces each. Those that cannot be
+ * started are done without. Returns how many there are. */
 static int start_helpers(scan *s, size_t bytes, pthread_t *thread)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN), useful = (long)(bytes / (4 * PIECE_BYTES));

@@ -5,12 +5,12 @@
  *   x' ── norm ── gate|up ── silu·mul ── down ──┐
  *   ├────────────────────────────────────────── + ── next layer
  *
- * Every projection is linear_shrink, the dense product of all rows beside the first half of each row's
- * own adapter, and an expand_ op, which adds the second half and does what comes next. Families differ
- * only in which optional weights are present.
+ * Every projection is linear_shrink (the dense product of all rows beside the first half of each row's own adapter) and
+ * an expand_ op, which adds the second half and does what comes next. Families differ only in which optional weights
+ * are present.
  *
- * Split over ranks, each does the same with its share of the heads and of the feed-forward width, one after the other.
- * At the two plusses each has a part of the sum, B's included, and the communicator adds them up. */
+ * Split over ranks, each rank does this with its share of the heads and of the feed-forward width, one rank after the
+ * other. At each plus a rank has a part of the sum, with its v B, and the communicator adds these up. */
 #include "model/forward.h"
 
 #include <stdlib.h>
@@ -32,7 +32,8 @@ struct forward {
     tensor out[MAX_RANKS], down[MAX_RANKS];    /* [rows, hidden] the two blocks' output, added to x by the next norm */
     tensor v[MAX_RANKS];        /* [rows, largest sum of ranks at a site] between shrink and expand, F32 */
     tensor last[MAX_RANKS];     /* [out, hidden] */
-    tensor embedded[MAX_RANKS]; /* [rows, hidden] F32, of its tokens; this and the next where there are several ranks */
+    tensor embedded[MAX_RANKS]; /* [rows, hidden] F32, embeddings of its tokens; this and the next only with several
+                                   ranks */
     tensor part[MAX_RANKS];     /* [out, its vocabulary] F32 */
     tensor logits[MAX_RANKS];   /* by device: [out, vocab] F32 */
     batch of_device[MAX_RANKS]; /* the batch with each device's adapters */
@@ -200,7 +201,7 @@ static void set_rows(forward *f, int rows, int out)
         f->logits[d].rows = out;
 }
 
-/* The number of a rank's layer among the layers of all ranks on its device. */
+/* Numbers a rank's layer among the layers of all ranks on its device. */
 static int layer_number(const forward *f, int rank, int layer)
 {
     return group_place_of(f->m->be, rank) * f->m->config.n_layers + layer;
@@ -213,7 +214,8 @@ static adapted site_of(forward *f, int rank, int layer, int site)
                      .v = &f->v[rank]};
 }
 
-/* A rank's share of a block's last projection: all of it but the second half of the adapters', or a part of the sum. */
+/* Queues a rank's share of a block's last projection: with one rank without v B, which add_block() adds; with several
+ * all of its part of the sum. */
 static void project_out(forward *f, int r, tensor *y, const tensor *x, const adapted *a, const batch *b)
 {
     backend *be = backend_of(f, r);
@@ -250,7 +252,8 @@ static void run_mlp(forward *f, int r, const batch *b, int i)
     project_out(f, r, &f->down[r], &f->act[r], &down, b);
 }
 
-/* Add a block's output to the residual stream, over all ranks, and norm it for the next block. out, norm: by rank. */
+/* Adds a block's output, over all ranks, to the residual stream and norms that for the next block. out, norm: by
+ * rank. */
 static void add_block(forward *f, tensor *out, const batch *b, int layer, int site, const tensor *const *norm)
 {
     float eps = f->m->config.rms_eps;
@@ -319,7 +322,7 @@ static void run_model(forward *f, const batch *b, kv_cache *kv)
     run_logits(f, b);
 }
 
-/* The same batch for each device: with its own shares of the adapters. */
+/* Makes a batch for each device, which has the device's own shares of the adapters. */
 static void deal_batch(forward *f, const batch *b)
 {
     const lora **to = f->loras;

@@ -1,9 +1,9 @@
 /* load.c - a model from a Hugging Face directory, and what model.h says about shapes
  *
- * Loading goes in passes over one list of slots: bind each tensor the configuration calls for to its
- * entry in the files; see that no entry is left over; scan all of them for NaN and infinity, which
- * also brings the mapping in; widen the small vectors to F32, scales of FP8 matrices into the form that
- * ops read; let the backends adopt them (adopt.c). */
+ * Loading goes in passes over one list of slots: bind each tensor the configuration calls for to its entry in the
+ * files; check that no entry is left over; scan all of them for NaN and infinity, which also reads the mapping in;
+ * widen the small vectors to F32, and scales of FP8 matrices to the form that ops read; let the backends adopt them
+ * (adopt.c). */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,7 +98,7 @@ static int check_dtype(const safetensors_entry *t, bool may_be_f8, err *e)
                    t->dtype_text, may_be_f8 ? ", and F8_E4M3 in quantised models," : "");
 }
 
-/* The entry MODULE.what, NULL with e set. */
+/* Finds the entry MODULE.what, or NULL with e set. */
 static const safetensors_entry *find_entry(const loader *l, const char *module, const char *what, err *e)
 {
     char name[128];
@@ -117,7 +117,7 @@ static void add_slot(loader *l, slot s)
     l->slots[l->n_slots++] = s;
 }
 
-/* A matrix MODULE.weight, of F8 only where may_be_f8. */
+/* Binds a matrix MODULE.weight, which may be F8 only with may_be_f8. */
 static int bind_matrix(loader *l, tensor *t, int rows, int cols, bool may_be_f8, const char *module, err *e)
 {
     char wanted[32];
@@ -145,7 +145,7 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* The scales of an F8 matrix, as the file has them; one for the whole matrix may be a scalar, too. */
+/* Binds the scales of an F8 matrix, as the file has them; a single scale may be a scalar. */
 static int bind_scale(loader *l, proj *p, const char *module, err *e)
 {
     const model_config *c = &l->m->config;
@@ -237,8 +237,8 @@ static bool ends_with(const char *text, const char *end)
     return n >= suffix && strcmp(text + n - suffix, end) == 0;
 }
 
-/* Entries the model does without: rotary tables that old checkpoints stored, an output matrix beside the embedding
- * it is tied to, and scales for activations, which stay in 16 bits. */
+/* Whether the model does without an entry: rotary tables that old checkpoints stored, an output matrix beside the
+ * embedding it is tied to, and scales for activations, which are not quantised. */
 static bool is_redundant(const safetensors_entry *t, const model_config *c)
 {
     if (ends_with(t->name, "rotary_emb.inv_freq") ||
@@ -273,7 +273,7 @@ static int check_finite(const loader *l, err *e)
     return err_set(e, "%s: tensor \"%s\" holds NaN or infinity", l->slots[bad].from->file, l->slots[bad].from->name);
 }
 
-/* Scales of any kind as [n, rows of w], see proj. */
+/* Writes scales of any kind as [n, rows of w], see proj. */
 static void spread_scales(float *out, quant_kind kind, const float *scale, const tensor *w)
 {
     int n_blocks = divide_up(w->cols, SCALE_BLOCK), n = kind == QUANT_BLOCK ? n_blocks : 1;
@@ -308,7 +308,7 @@ static void widen_slot(const loader *l, slot *s, float *at)
     *s->t = to;
 }
 
-/* Everything but matrices as F32. */
+/* Converts everything but matrices to F32. */
 static void widen_small(loader *l)
 {
     size_t n = 0;

@@ -18,7 +18,7 @@ static size_t padded(const tensor *t)
     return (tensor_bytes(t) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* x A^T keeps the size of x's elements when A's are near 1/sqrt(in). */
+/* The exponent of A's elements near 1/sqrt(in), at which x A^T keeps the size of x's elements. */
 static int exponent_for(int in)
 {
     int exponent = -1;
@@ -35,13 +35,13 @@ lora *lora_new(int n_layers)
     return l;
 }
 
-/* Zeros behind a tensor, up to where the next one begins. */
+/* Zeroes what lies between a tensor and the next. */
 static void pad(const tensor *t)
 {
     memset((char *)t->data + tensor_bytes(t), 0, padded(t) - tensor_bytes(t));
 }
 
-/* Point every part into a block that begins at `at`. */
+/* Points every part into a block that begins at `at`. */
 static void point_into(lora *l, char *at)
 {
     l->data = at;
@@ -54,7 +54,7 @@ static void point_into(lora *l, char *at)
             }
 }
 
-/* Of the block that so many sites point into. */
+/* Bytes of the block that n_sites sites point into. */
 static size_t block_bytes(const lora_site *site, int n_sites)
 {
     size_t bytes = 0;
@@ -84,7 +84,7 @@ void lora_place(lora *l)
         }
 }
 
-/* An index of n_sites of l's, from `first` on, in a block of their own. */
+/* Makes an adapter of n_sites sites of l, from `first` on, whose parts lie in a block of their own. */
 static lora *index_sites(const lora *l, int first, int n_sites, void *data)
 {
     lora *copy = XNEW(lora);
@@ -100,7 +100,7 @@ lora *lora_index(const lora *l, void *data)
     return index_sites(l, 0, l->n_sites, data);
 }
 
-/* What the ranks of one device of a group hold. */
+/* Uploads what the ranks of one device of a group hold. */
 static lora *upload_share(const lora *host, backend *be, int device, int n_devices, err *e)
 {
     int n_sites = host->n_sites / n_devices, first = device * n_sites;

@@ -1,4 +1,4 @@
-/* model.h - a base model: weights in a backend's memory, and its forward pass
+/* model.h - a base model: its weights, in the backends' memory
  *
  * The linears of a layer are numbered as sites; an adapter's parts are filed under
  * layer * N_SITES + site. */
@@ -19,7 +19,7 @@ typedef struct {
     linear site[N_SITES];                       /* q|k|v, o, gate|up, down */
 } model_layer;
 
-/* What one rank holds: the whole model, or its share of one that is split (split.h). */
+/* What one rank holds: the whole model, or its share of a split one (split.h). */
 typedef struct {
     tensor embed; /* [its stretch of the vocabulary, hidden] */
     tensor final_norm;
@@ -33,10 +33,10 @@ typedef struct {
     backend *be;        /* borrowed: must outlive the model. Of a group: the first */
     model_rank *rank;   /* [group_ranks(be)] */
     safetensors *files; /* the mapped weights, or NULL for a random model */
-    float *vectors;     /* norms and biases converted from files, or NULL */
+    float *vectors;     /* norms, biases and FP8 scales converted from files, or NULL */
     void *random;       /* a random model's weights, or NULL */
-    bool to_fp8;        /* the layers' matrices that are not F8 yet are quantised when they are adopted */
-    void **made;        /* [n_made] memory of weights that were quantised or packed, where the backend borrows it */
+    bool to_fp8;        /* quantise the layers' matrices that are not F8 yet when they are adopted */
+    void **made;        /* [n_made] memory of quantised or packed weights that the backend borrows */
     size_t n_made, made_cap;
     size_t weight_bytes; /* as the backends hold them, of all ranks */
 } model;
@@ -45,48 +45,49 @@ typedef struct {
  * is FP8 already stays as it is). */
 typedef enum { WEIGHTS_STORED, WEIGHTS_FP8 } weights_form;
 
-/* A form by its name, "stored" or "fp8". */
+/* Finds a form by its name, "stored" or "fp8". -1 with e set for any other. */
 int weights_form_find(const char *name, weights_form *form, err *e);
 
 /* How keys and values are held: in the backend's act type, or in FP8 with a scale for each head and position. */
 typedef enum { KV_PLAIN, KV_FP8 } kv_form;
 
-/* A form by its name, "auto" (as the backend likes) or "fp8". */
+/* Finds a form by its name, "auto" (KV_PLAIN) or "fp8". -1 with e set for any other. */
 int kv_form_find(const char *name, kv_form *form, err *e);
 
-/* What to call weights of this form for people: "F16", "FP8". */
+/* What to call weights of this form in output: "F16", "FP8". */
 static inline const char *weights_name(weights_form form, quant_kind quant, dtype type)
 {
     return form == WEIGHTS_FP8 || quant != QUANT_NONE ? "FP8" : dtype_name(type);
 }
 
-/* Load a Hugging Face model directory. Weights are mapped, not copied, where the backend allows;
- * all are checked for shape, and for NaN and infinity. Result owned by the caller, or NULL. */
+/* Loads a Hugging Face model directory. Weights are mapped, not copied, where the backend allows; all are checked for
+ * shape, and for NaN and infinity. Result owned by the caller, or NULL with e set. */
 model *model_load(backend *be, const char *dir, weights_form form, err *e);
 
-/* The type config.json gives for the weights of a model directory. */
+/* Sets *type to what config.json says of the weights of a model directory. -1 with e set. */
 int model_weights_type(const char *dir, dtype *type, err *e);
 
-/* A model of this shape with random weights of config.type, for benchmarks. Takes over config's
- * owned fields. */
+/* Makes a model of this shape with random weights of config.type, for benchmarks. Takes over config's owned fields, on
+ * failure too. NULL with e set. */
 model *model_random(backend *be, const model_config *config, weights_form form, uint64_t seed, err *e);
 
 void model_free(model *m);
 
-/* A model without weights, ready for model_adopt(); -1 when it cannot be split as the backend's group wants it. */
+/* Prepares *m, which has its config, for model_adopt(). -1 with e set when it cannot be split as the backend's group
+ * wants it. */
 int model_init(model *m, backend *be, weights_form form, err *e);
 
-/* Hand all weights, so far whole and in host memory, to the backends, each rank its share; whole is of no more use
- * then. */
+/* Hands all weights, which lie whole in host memory, to the backends, each rank its share; whole is not needed after
+ * that. -1 with e set. */
 int model_adopt(model *m, const model_rank *whole, err *e);
 
-/* Of the embedding, of which a step reads next to nothing. */
+/* Returns the bytes of the embedding, of which a step reads next to nothing. */
 double model_embed_bytes(const model *m);
 
-/* Which site and part a projection is: name is "q_proj" ... "down_proj". False if it is none. */
+/* Finds the site and part of a projection by its name, "q_proj" ... "down_proj". False if there is none. */
 bool model_find_proj(const char *name, int *site, int *part);
 
-/* The other way round, with the block it stands in: "self_attn" and "q_proj". */
+/* Finds the name of a projection and of the block it stands in: "q_proj" and "self_attn". */
 void model_proj_name(int site, int part, const char **block, const char **name);
 
 /* Projections at a site: 3, 1, 2, 1. */

@@ -11,7 +11,7 @@
 
 enum { MAX_FILE = 256 << 20 };
 
-/* Append DIR/name, and where it ends. */
+/* Appends the content of DIR/name, and a NUL that marks its end. */
 static int add_file(buf *text, const char *dir, const char *name, err *e)
 {
     char *path = path_join(dir, name);
@@ -21,7 +21,7 @@ static int add_file(buf *text, const char *dir, const char *name, err *e)
     return status;
 }
 
-/* The model_type of a config.json, owned by the caller. */
+/* Returns the model_type of a config.json, owned by the caller, or NULL with e set. */
 static char *type_of(const char *config, size_t n, err *e)
 {
     json_t *c = json_read_text(config, n, e);

@@ -30,7 +30,7 @@
 #define MAX_SECONDS 3.0
 #define MAX_EXPRESSION ((size_t)64 << 10)
 
-/* Modules by list (names) or by expression; both NULL: none. */
+/* Modules by list (names), by expression, or all linear ones; none of the three: no module. */
 typedef struct {
     map *names;
     pcre2_code *expression;
@@ -116,7 +116,7 @@ static bool is_in(const char *key, const char *const *list, size_t n)
     return false;
 }
 
-/* Null, false and empty all mean that a feature is not used. */
+/* Whether a feature is used: null, false and empty all mean that it is not. */
 static bool is_set(const json_t *v)
 {
     switch (json_typeof(v)) {
@@ -203,7 +203,8 @@ static int check_time(const peft_config *c, err *e)
     return clock_now() < c->deadline ? 0 : err_set(e, "the regular expressions in it take too long to match");
 }
 
-/* 1, 0, or -1 with e set. On 1 *group, when asked for, is the number in the group called "idx". */
+/* Whether re matches name: 1, 0, or -1 with e set. On 1 *group, unless group is NULL, is the number in the group called
+ * "idx". */
 static int match(const peft_config *c, const pcre2_code *re, const char *name, long *group, err *e)
 {
     pcre2_match_data *m = pcre2_match_data_create_from_pattern(re, NULL);
@@ -221,7 +222,7 @@ static int match(const peft_config *c, const pcre2_code *re, const char *name, l
     return check_time(c, e) ? -1 : found >= 0;
 }
 
-/* A string of text without NUL, or NULL. */
+/* The text of a JSON string, or NULL if v is none or has a NUL in it. */
 static const char *plain_string(const json_t *v)
 {
     const char *s = json_string_value(v);
@@ -426,7 +427,7 @@ void peft_config_free(peft_config *c)
     free(c);
 }
 
-/* Whether a list has the module's ending after one of its dots. */
+/* Whether the list has what follows one of the module's dots. */
 static bool has_ending(const map *names, const char *module)
 {
     for (const char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.'))
@@ -491,7 +492,7 @@ static bool matches_plain(const pattern *p, const char *module, size_t module_le
     return true;
 }
 
-/* The first pattern's value, if one matches. */
+/* Sets *value to that of the first pattern that matches, if any does. -1 with e set. */
 static int find_pattern(const peft_config *c, const pattern_list *l, const char *module, double *value, err *e)
 {
     size_t module_len = strlen(module);

@@ -36,7 +36,7 @@ static size_t aligned_bytes(size_t n)
     return (n + 63) / 64 * 64;
 }
 
-/* What a part takes: numbers, then scales. */
+/* Bytes that a part takes: numbers, then scales. */
 static size_t part_bytes(const tensor *w)
 {
     return aligned_bytes((size_t)w->rows * (size_t)w->cols) + aligned_bytes((size_t)w->rows * sizeof(float));

@@ -10,7 +10,7 @@
 #include "model/quantise.h"
 #include "model/random.h"
 
-/* All weights come from one block of host memory, handed out front to back. */
+/* One block of host memory for all weights, handed out front to back. */
 typedef struct {
     char *base;
     size_t used, size;
@@ -58,7 +58,7 @@ static tensor take(region *r, dtype t, int rows, int cols)
     size_t bytes = (tensor_bytes(&out) + 63) / 64 * 64;
     CHECK(r->used + bytes <= r->size);
     if (rows > 1 || t != DTYPE_F32)
-        random_fill(out.data, bytes / 8, t, -6, r->seed + r->used); /* near a trained layer of width 2048 */
+        random_fill(out.data, bytes / 8, t, -6, r->seed + r->used); /* about as in a trained layer of width 2048 */
     else
         for (int i = 0; i < cols; i++)
             ((float *)out.data)[i] = 1;
@@ -86,7 +86,7 @@ static void take_layer(region *r, const model_config *c, model_layer *l)
     }
 }
 
-/* Upper bound of the bytes all tensors of so many layers take. */
+/* Upper bound of the bytes that all tensors of so many layers take. */
 static size_t region_size(const model_config *c, int n_layers)
 {
     size_t params = 2 * (size_t)c->vocab * (size_t)c->hidden, small = (size_t)c->hidden * 4 + 64;
@@ -100,8 +100,8 @@ static size_t region_size(const model_config *c, int n_layers)
     return params * dtype_size(c->type) + small + (size_t)n_layers * 1024 + (2u << 20);
 }
 
-/* Where the backend copies weights its layers may share the ones in host memory: a model larger than the host can be
- * made, and quantised once. */
+/* Where the backend copies weights, all layers share one copy in host memory: so a model may be larger than the host,
+ * and is quantised once. */
 static void take_layers(region *r, const model *m, model_layer *layer, void *quantised[N_SITES])
 {
     bool shared = !m->be->owns_host_memory;

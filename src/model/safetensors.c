@@ -18,8 +18,8 @@
 #include "base/map.h"
 #include "base/mem.h"
 
-/* A dense model of 126 layers needs 0.3 MB. The limit bounds what a hostile header can make the JSON
- * parser allocate: up to 45 times its size. */
+/* A dense model of 126 layers needs 0.3 MB. The limit bounds what a hostile header makes the JSON parser allocate, up
+ * to 45 times the header's size. */
 #define MAX_HEADER ((size_t)8 << 20)
 #define MAX_INDEX ((size_t)8 << 20)
 
@@ -37,13 +37,13 @@ struct safetensors {
     map *by_name; /* name -> index into entries */
 };
 
-/* Where a tensor says it lies, for the check that the file is covered exactly once. */
+/* Where a tensor's offsets say that it lies, to check that the file is covered exactly once. */
 typedef struct {
     uint64_t begin, end;
     const char *name;
 } extent;
 
-/* The bytes of one file, and how messages call it. */
+/* The bytes of one file, and its name in messages. */
 typedef struct {
     const unsigned char *data;
     size_t size;
@@ -83,7 +83,7 @@ static int read_dtype(safetensors_entry *t, const json_t *info, const file_bytes
     return 0;
 }
 
-/* Dimensions, and the number of bytes they make up. */
+/* Reads the dimensions, and sets *bytes to what they make up. */
 static int read_shape(safetensors_entry *t, const json_t *info, uint64_t *bytes, const file_bytes *src, err *e)
 {
     const json_t *shape = json_object_get(info, "shape");
@@ -128,7 +128,7 @@ static int read_extent(extent *x, const json_t *info, uint64_t bytes, uint64_t d
     return 0;
 }
 
-/* Fill in t->t and t->usable. -1 when a type we could use lies where it cannot be read. */
+/* Fills in t->t and t->usable. -1 with e set when data of a type that could be used is not aligned to it. */
 static int bind_data(safetensors_entry *t, const unsigned char *data, const file_bytes *src, err *e)
 {
     dtype type = DTYPE_F32;
@@ -196,7 +196,7 @@ static int check_metadata(const json_t *metadata, const file_bytes *src, err *e)
     return 0;
 }
 
-/* Append all tensors of a header whose data begins at data_at. */
+/* Appends all tensors of a header whose data begins at data_at. */
 static int read_tensors(safetensors *s, const json_t *header, size_t data_at, const file_bytes *src, err *e)
 {
     size_t n = 0, room = json_object_size(header);
@@ -223,7 +223,7 @@ static int read_tensors(safetensors *s, const json_t *header, size_t data_at, co
     return status;
 }
 
-/* The header of one file as JSON, or NULL; *data_at is where its tensors begin. */
+/* Returns the header of one file as JSON, or NULL; *data_at is where its tensors begin. */
 static json_t *read_header(const file_bytes *src, size_t *data_at, err *e)
 {
     uint64_t length;
@@ -250,7 +250,7 @@ static json_t *read_header(const file_bytes *src, size_t *data_at, err *e)
     return header;
 }
 
-/* Append a shard and its entries; on failure what was appended is still closed with s. */
+/* Appends a shard and its entries; after a failure what was appended is closed with s. */
 static int add_shard(safetensors *s, const file_bytes *src, file_map mapping, err *e)
 {
     s->shards = xgrow(s->shards, &s->cap_shards, s->n_shards + 1, sizeof *s->shards);
@@ -272,7 +272,7 @@ static int add_file(safetensors *s, const char *path, err *e)
     return add_shard(s, &(file_bytes){mapping.data, mapping.size, path}, mapping, e);
 }
 
-/* The entries are complete: make them findable. Closes s and returns NULL when status says so. */
+/* Makes the entries, which are complete, findable by name. On failure (status) closes s and returns NULL. */
 static safetensors *finish(safetensors *s, int status)
 {
     if (status) {
@@ -297,7 +297,7 @@ safetensors *safetensors_open_memory(const void *data, size_t size, const char *
     return finish(s, add_shard(s, &(file_bytes){data, size, name}, (file_map){0}, e));
 }
 
-/* A shard is a plain name of a file beside the index: it may not lead anywhere else. */
+/* A shard must be a plain name of a file beside the index, so that it cannot lead anywhere else. */
 static int check_shard_name(const json_t *value, const char *tensor_name, err *e)
 {
     const char *name = json_string_value(value);
@@ -311,7 +311,7 @@ static int check_shard_name(const json_t *value, const char *tensor_name, err *e
     return 0;
 }
 
-/* Tensors [first, n_entries) came from the shard called `name`: the index must say the same. */
+/* Checks that the index lists tensors [first, n_entries) under the shard they came from, `name`. */
 static int check_listed(const safetensors *s, size_t first, const json_t *weight_map, const char *name, err *e)
 {
     for (size_t i = first; i < s->n_entries; i++) {
@@ -336,7 +336,7 @@ static int check_weight_map(const json_t *weight_map, err *e)
     return 0;
 }
 
-/* Open each file the index names, once, in the order of first mention. */
+/* Opens each file the index names, once, in the order of first mention. */
 static int add_listed_shards(safetensors *s, const char *dir, const json_t *weight_map, err *e)
 {
     map *seen = map_new(16);
@@ -360,8 +360,8 @@ static int add_listed_shards(safetensors *s, const char *dir, const json_t *weig
     return status;
 }
 
-/* Every tensor found is listed under its own file (check_listed), so the index lists more than there
- * is exactly when the counts differ. */
+/* Every tensor found is listed (check_listed), so the index lists tensors that are missing exactly when the counts
+ * differ. */
 static int check_all_found(const safetensors *s, const json_t *weight_map, err *e)
 {
     if (json_object_size(weight_map) == s->n_entries)

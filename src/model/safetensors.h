@@ -1,7 +1,7 @@
 /* safetensors.h - mapped safetensors files, one or sharded
  *
- * Everything about a file is checked when it is opened (header length, JSON, dtypes, shapes, offsets
- * that cover the file exactly once, alignment), so that a tensor found here is safe to read. */
+ * Everything about a file is checked when it is opened (header length, JSON, dtypes, shapes, alignment, and that
+ * offsets cover the file exactly once), so that a tensor found here is safe to read. */
 #ifndef PUNICA_MODEL_SAFETENSORS_H
 #define PUNICA_MODEL_SAFETENSORS_H
 
@@ -15,8 +15,8 @@
 
 typedef struct safetensors safetensors;
 
-/* One tensor as the file has it. 1-D tensors are [1, n], scalars [1, 1]. Only F32, F16, BF16 and F8_E4M3 of up to
- * two dimensions, none of them zero, can be used; others are listed with usable = 0. */
+/* One tensor as the file has it. 1-D tensors are [1, n], scalars [1, 1]. Only F32, F16, BF16 and F8_E4M3 of up to two
+ * dimensions, none of them zero, can be used; others are listed with usable = 0. */
 typedef struct {
     const char *name;       /* borrowed: while the safetensors lives, as all below */
     const char *file;       /* path of the file it lies in */
@@ -27,14 +27,14 @@ typedef struct {
     tensor t; /* data: the mapping; aligned to its type */
 } safetensors_entry;
 
-/* One file. NULL with e set. */
+/* Opens one file. NULL with e set. */
 safetensors *safetensors_open(const char *path, err *e);
 
-/* dir/model.safetensors, or the shards named by dir/model.safetensors.index.json. */
+/* Opens dir/model.safetensors, or else the shards named by dir/model.safetensors.index.json. NULL with e set. */
 safetensors *safetensors_open_dir(const char *dir, err *e);
 
-/* A file that is already in memory, 8-byte aligned; name stands for its path in messages. data is
- * borrowed until safetensors_close. */
+/* Opens a file that is in memory already, 8-byte aligned; name stands for its path in messages. data is borrowed until
+ * safetensors_close(). NULL with e set. */
 safetensors *safetensors_open_memory(const void *data, size_t size, const char *name, err *e);
 
 void safetensors_close(safetensors *s);
@@ -44,7 +44,7 @@ int safetensors_count(const safetensors *s);
 const safetensors_entry *safetensors_at(const safetensors *s, int i);
 const safetensors_entry *safetensors_find(const safetensors *s, const char *name); /* or NULL */
 
-/* "[4, 16]", for messages. Returns text. */
+/* Writes the shape as "[4, 16]", for messages, and returns text. */
 #define SAFETENSORS_SHAPE_TEXT 180
 const char *safetensors_shape(const safetensors_entry *t, char text[SAFETENSORS_SHAPE_TEXT]);
 

@@ -12,7 +12,7 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Units of so many elements, dealt out as evenly as they can be; the last may be short. */
+/* Deals out n elements in units, as evenly as possible; the last unit may be short. */
 static split_stretch deal_out(int n, int unit, split s)
 {
     int units = divide_up(n, unit), from = (int)((int64_t)units * s.rank / s.n) * unit;
@@ -20,7 +20,8 @@ static split_stretch deal_out(int n, int unit, split s)
     return (split_stretch){from, (to < n ? to : n) - from};
 }
 
-/* A scale of blocks covers SCALE_BLOCK inputs of down; 64 is what a GPU's kernels read at once. */
+/* The unit of the feed-forward width: a scale of blocks covers SCALE_BLOCK inputs of down; 64 inputs are what a GPU's
+ * kernels read at once. */
 static int ffn_unit(const model_config *c, int n_ranks)
 {
     if (c->quant == QUANT_BLOCK)
@@ -71,7 +72,7 @@ static split_stretch ffn_of(const model_config *c, split s)
     return deal_out(c->ffn, ffn_unit(c, s.n), s);
 }
 
-/* Query heads as a stretch of columns; keys and values the same. */
+/* A rank's query heads as a stretch of columns; below, its keys, and values likewise. */
 static split_stretch queries_of(const model_config *c, split s)
 {
     int n = split_heads(c, s).n_heads * c->head_dim;
@@ -106,7 +107,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Scales of blocks: those of some rows and columns stand apart from each other. */
+/* Whether scales are of blocks: those of a stretch of rows or columns then are not contiguous. */
 static bool has_blocks(const proj *p)
 {
     return p->scale.rows > 1;
@@ -119,7 +120,7 @@ static size_t copied_bytes(const proj *p, split_stretch rows, split_stretch cols
            (has_blocks(p) ? aligned((size_t)divide_up(cols.n, SCALE_BLOCK) * (size_t)rows.n * sizeof(float)) : 0);
 }
 
-/* Rows of `bytes` bytes, stride apart, one behind the other. */
+/* Copies rows of `bytes` bytes, stride apart, one behind the other. */
 static void pack_rows(char *to, const char *from, int rows, size_t bytes, size_t stride)
 {
     for (int i = 0; i < rows; i++, to += bytes, from += stride)
@@ -180,7 +181,7 @@ static void *slice_linear(linear *out, const linear *w, const split_stretch *row
     return memory;
 }
 
-/* A bias is added once: where outputs are summed over the ranks, by the first. */
+/* A bias is added once: where outputs are summed over the ranks, by the first rank. */
 void *split_site(linear *out, const linear *w, const model_config *c, split s, int site, bool borrow)
 {
     split_stretch rows[MAX_PARTS];

@@ -5,10 +5,10 @@
  *   embedding, logits      a stretch of the vocabulary
  *   norms                  whole
  *
- * A rank has as many query heads as any other. Keys and values are split by heads too; where there are fewer of those
- * than ranks, several ranks hold the same one. An adapter's A and B are split as the projection that they add to: where
- * outputs are split A is whole and B split, where inputs are, the other way round: v = x A^T is then a part of the sum,
- * as x W^T is, and so is v B: adapters add nothing to what the ranks have to tell each other. */
+ * All ranks have equally many query heads. Keys and values are split by heads too; where there are fewer of those than
+ * ranks, several ranks hold the same one. An adapter's A and B are split as the projection that they add to. Where
+ * outputs are split, A is whole and B is split; where inputs are, A is split and B whole. Then v = x A^T and v B are
+ * parts of the sum, as x W^T is, so adapters need no communication of their own. */
 #ifndef PUNICA_MODEL_SPLIT_H
 #define PUNICA_MODEL_SPLIT_H
 
@@ -21,7 +21,7 @@ typedef struct { int rank, n; } split;
 /* Elements [from, from + n) of a dimension. */
 typedef struct { int from, n; } split_stretch;
 
-/* Why a model cannot be split into so many ranks, if it cannot. */
+/* -1 with e saying why when a model cannot be split into so many ranks. */
 int split_check(const model_config *c, int n_ranks, err *e);
 
 heads split_heads(const model_config *c, split s);
@@ -34,9 +34,9 @@ split_stretch split_in(const model_config *c, split s, int site);
 /* Whether a site's outputs are parts of a sum over the ranks. */
 bool split_sums(int site);
 
-/* One rank's share of a site's linear, or of the output matrix, into *out. It points into w, but for what has gaps
- * there: that is copied into memory which is returned, to be freed when *out is not used any more; NULL: nothing was
- * copied. With `borrow` columns of a matrix stay where they are, see proj.stride. */
+/* Puts one rank's share of a site's linear, or of the output matrix, into *out. It points into w, except for what would
+ * have gaps there: that is copied into memory which is returned, to be freed when *out is not used any more; NULL:
+ * nothing was copied. With `borrow`, columns of a matrix stay where they are (proj.stride). */
 void *split_site(linear *out, const linear *w, const model_config *c, split s, int site, bool borrow);
 void *split_output(linear *out, const linear *w, const model_config *c, split s, bool borrow);
 

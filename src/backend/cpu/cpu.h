@@ -15,7 +15,7 @@ typedef struct {
 /* One piece of an SGMV op: rows of one segment, and ranks or columns n of one part from n0. */
 typedef struct { int seg, part, row, n_rows, n0, n; } sgmv_item;
 
-/* Rows of one sequence that share their reading of keys and values. */
+/* Rows of one sequence that read its keys and values together. */
 typedef struct { int row, n_rows, seq; } attention_item;
 
 typedef struct {
@@ -45,11 +45,11 @@ static inline cpu_backend *cpu_of(backend *be)
     return (cpu_backend *)be;
 }
 
-/* At least n floats, 64-byte aligned; contents are lost when it grows. */
+/* Makes room for at least n floats, 64-byte aligned, and returns it; contents are lost when it grows. */
 float *scratch_reserve(scratch *s, size_t n);
 void cpu_reserve_per_thread(cpu_backend *cpu, size_t n_floats);
 
-/* The row's sequence, numbered as in page_indptr. */
+/* Returns the row's sequence, numbered as in page_indptr. */
 int batch_sequence_of(const batch *b, int row);
 
 /* The ops, by file. cpu_linear.c: */

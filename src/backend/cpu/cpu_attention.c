@@ -1,10 +1,9 @@
 /* cpu_attention.c - rotary embedding, the KvCache, and attention over its pages
  *
- * One item of attention is one key/value head of one row, or of a few neighbouring rows of one
- * prefill: all query heads that share the key/value head are computed together, so its keys and
- * values are read once. Queries stand in scratch as a matrix [rows * group, head_dim]; scores are
- * a product of it with each page of keys, and the output a weighted sum of each page of values,
- * by the same two kernels that serve the linears and the adapters.
+ * One item of attention is one key/value head of one row, or of a few neighbouring rows of one prefill: all query heads
+ * that share the key/value head are computed together, so its keys and values are read once. Queries stand in scratch
+ * as a matrix [rows * group, head_dim]; scores are its product with each page of keys, and the output is a weighted sum
+ * of each page of values, by the same two kernels as for linears and adapters.
  *
  * A row's arithmetic is the same alone or among its neighbours: its softmax runs over its own
  * positions, and the values are added in order of position, one page's share at a time. Positions
@@ -39,7 +38,7 @@ static float *kv_scales(const kv_cache *kv, const char *block)
     return (float *)(block + kv_numbers_bytes(kv));
 }
 
-/* One position's vector into its block. */
+/* Stores one position's vector in its block. */
 static void kv_store(const kv_cache *kv, char *block, int slot, const float *x)
 {
     char *to = block + (size_t)slot * kv_row_bytes(kv);
@@ -54,7 +53,7 @@ static const int *pages_of(const batch *b, int seq)
     return b->page + b->page_indptr[seq];
 }
 
-/* Fill the table of cosines and sines for these positions, unless it holds them already. */
+/* Fills the table of cosines and sines for these positions, unless it holds them already. */
 static void prepare_rope(cpu_backend *cpu, const batch *b, const float *inv_freq, int half)
 {
     size_t rows = (size_t)b->n_rows, n_freq = (size_t)half;
@@ -125,7 +124,7 @@ static span span_of_row(const attention_call *c, int row)
     return (span){c->window > 0 && to > c->window ? to - c->window : 0, to};
 }
 
-/* One item at work. Positions count from s.from, the first that any of its rows sees. */
+/* One item in progress. Positions count from s.from, the first that any of its rows sees. */
 typedef struct {
     const attention_call *c;
     const int *page; /* of the sequence */
@@ -228,7 +227,7 @@ static void add_values(const attention_work *a, int q0, int n, span left)
     }
 }
 
-/* Scores of one row to weights; 1 / their sum goes to by[group]. */
+/* Turns one row's scores into weights; 1 / their sum goes to by[group]. */
 static void softmax_row(const attention_work *a, int r, span s, float *by)
 {
     const cpu_kernels *k = a->c->cpu->k;
@@ -239,7 +238,7 @@ static void softmax_row(const attention_work *a, int r, span s, float *by)
     }
 }
 
-/* What all rows see is added for all at once; what comes before and after it, row by row. */
+/* Adds values: positions that all rows see for all rows at once, those before and after row by row. */
 static void add_values_of_rows(const attention_work *a, int row, int n_rows)
 {
     int group = a->c->group;
@@ -257,7 +256,7 @@ static void add_values_of_rows(const attention_work *a, int row, int n_rows)
     }
 }
 
-/* The first keys of an item; NULL past the last one. */
+/* The first keys of an item; NULL past the last item. */
 static const void *first_keys(const attention_call *c, int item)
 {
     if (item >= c->n_items * c->h.n_kv_heads)
@@ -307,7 +306,7 @@ static void attention_item_run(void *arg, int item, int thread)
                a.out + (size_t)r * row_floats, row_floats * sizeof(float));
 }
 
-/* Cut the rows of one sequence into items. */
+/* Cuts the rows of one sequence into items. */
 static void add_rows(attention_call *c, int seq, int from, int to)
 {
     cpu_backend *cpu = c->cpu;

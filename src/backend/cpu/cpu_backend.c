@@ -44,14 +44,14 @@ int batch_sequence_of(const batch *b, int row)
     return low;
 }
 
-/* A row-wise op at work: the operands that any of them needs, and what it does to one row. */
+/* A row-wise op in progress: the operands that any of these needs, and what it does to one row. */
 typedef struct row_call row_call;
 struct row_call {
     const cpu_kernels *k;
     tensor *y, *sum;
     const tensor *x, *w, *w2;
     const int *index;
-    int first;                  /* token of the table */
+    int first;                  /* the table's first token */
     const sample_result *drawn; /* of the last sample */
     float eps;
     heads h;
@@ -73,7 +73,7 @@ static void row_item(void *arg, int item, int thread)
         c->do_row(c, row);
 }
 
-/* Run do_row on all rows. Items are some 4000 elements: less is not worth another thread. */
+/* Runs do_row on all rows. Items are some 4000 elements: less is not worth another thread. */
 static void run_rows(backend *be, row_call c, int n_rows, int cols)
 {
     c.k = cpu_of(be)->k;
@@ -171,8 +171,8 @@ static void cpu_gather(backend *be, tensor *y, const tensor *x, const batch *b)
     run_rows(be, (row_call){.do_row = gather_row, .y = y, .x = x, .index = b->out_row}, y->rows, y->cols);
 }
 
-/* The fused ops are their parts: what they save elsewhere are launches and passes over memory, which cost
- * nothing here. */
+/* The fused ops are just their parts, one after the other: the launches and passes over memory that fusion saves on a
+ * GPU cost nothing here. */
 static void cpu_linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *a, const batch *b)
 {
     cpu_linear_op(be, y, x, a->w);
@@ -206,7 +206,7 @@ static void cpu_expand(backend *be, tensor *y, const adapted *a, const batch *b)
     cpu_sgmv_expand(be, y, a->v, b, a->site, a->w);
 }
 
-/* Ops run at once and straight from the batch: there is nothing to record. */
+/* Ops run at once, straight from the batch: nothing is recorded. */
 static invocation cpu_begin(backend *be, const batch *b, const void *owner)
 {
     (void)be;
@@ -262,7 +262,7 @@ static void cpu_copy(backend *be, void *dst, const void *src, size_t bytes)
         memcpy(dst, src, bytes);
 }
 
-/* Done at once. What the last batch took stands for those that nobody has asked for yet. */
+/* Copies at once. For all batches not reported yet, the time of the last one counts. */
 static void cpu_copy_begin(backend *be, copy_lane lane, const copy_piece *piece, int n, bool behind_ops)
 {
     (void)behind_ops;
@@ -436,7 +436,7 @@ static const backend_ops cpu_ops = {
     .free = cpu_free,
 };
 
-/* The best instruction set this machine has, up to the one PUNICA_CPU_ISA names (for tests). */
+/* The best instruction set this machine has, at most the one that PUNICA_CPU_ISA names (for tests). */
 static const cpu_kernels *choose_kernels(void)
 {
 #ifdef PUNICA_X86
@@ -445,7 +445,7 @@ static const cpu_kernels *choose_kernels(void)
     if (!plain && !avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
         return &cpu_kernels_avx512;
-    if (!plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) /* F16C came before AVX2 */
+    if (!plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) /* AVX2 implies F16C */
         return &cpu_kernels_avx2;
 #endif
     return &cpu_kernels_plain;

@@ -1,4 +1,4 @@
-/* cpu_comm.c - the communicator of ranks that all are on the CPU: memory is one, so a sum is a loop
+/* cpu_comm.c - the communicator of ranks on the CPU: they share memory, so a sum is a loop
  *
  * The ranks share one backend, whose threads take rows in turn. */
 #include <stdlib.h>
@@ -14,7 +14,7 @@ typedef struct {
     int n_ranks;
 } cpu_comm;
 
-/* An op of it at work. */
+/* A running op. */
 typedef struct {
     const cpu_comm *c;
     tensor *y, *x;
@@ -28,7 +28,7 @@ static float *row_of(const tensor *t, int row)
     return (float *)t->data + (size_t)row * (size_t)t->cols;
 }
 
-/* The sum into the first rank's y, then to the others'. */
+/* Sums into the first rank's y, then copies to the others'. */
 static void reduce_row(void *arg, int row, int thread)
 {
     (void)thread;

@@ -1,9 +1,8 @@
 /* cpu_linear.c - products with weights: the base model's linears, and the adapters' SGMV
  *
- * All three ops cut their work into items of some tens of kilobytes of weights, handed to the
- * threads one by one. Each item tells the kernel which weights the same thread will most likely
- * read next (the item as many places on as there are threads), so that they are on their way from
- * memory before they are wanted: adapters are many, and cold. */
+ * All three ops cut their work into items of some tens of kilobytes of weights, handed to the threads one by one. Each
+ * item tells the kernel which weights the same thread will most likely read next (the item as many places on as there
+ * are threads), so that they are prefetched: adapters are many, and not in the cache. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
@@ -126,7 +125,7 @@ static const lora_site *site_of(const sgmv_call *c, int seg)
     return l && c->site < l->n_sites ? &l->site[c->site] : NULL;
 }
 
-/* Cut rows x n of one part into items. */
+/* Cuts a segment's rows by n ranks or columns of one part into items. */
 static void add_items(sgmv_call *c, int seg, int part, int n, int n_step)
 {
     cpu_backend *cpu = c->cpu;

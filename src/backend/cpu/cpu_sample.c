@@ -1,11 +1,10 @@
 /* cpu_sample.c - from logits to tokens
  *
- * Order: logprobs of the logits that the mask allows; bias, penalties and bans; greedy, or temperature, top-k,
- * top-p, min-p and a draw. The three filters each keep a prefix of one order (likelier first, then
- * lower id), so together they keep the shortest of the three. A prefix is found without sorting:
- * weights lie in [0, 1], where the bits of a float sort like the number, so three passes of
- * counting by groups of bits find the weight at which the prefix ends. The draw walks the kept
- * tokens by id. */
+ * Order: logprobs of the logits that the mask allows; bias, penalties and bans; greedy, or temperature, top-k, top-p,
+ * min-p and a draw. The three filters each keep a prefix of one order (likelier first, then lower id), so together they
+ * keep the shortest of the three. A prefix is found without sorting: weights lie in [0, 1], where the bits of a float
+ * sort like the number, so a radix select in three passes finds the weight at which the prefix ends. The draw walks the
+ * kept tokens by id. */
 #include <math.h>
 #include <string.h>
 
@@ -27,7 +26,7 @@ typedef struct {
     const float *logits; /* [vocab] -INFINITY: masked */
     int vocab;
     const sample_spec *spec;
-    float *z; /* [vocab] scratch: changed logits, then weights; behind it as much for masked ones */
+    float *z; /* [2 * vocab] scratch: changed logits, then weights; behind them the masked logits */
 } sample_row;
 
 /* y = exp((x - max) * by); its sum. */
@@ -39,7 +38,7 @@ static double exp_sum(const cpu_kernels *k, float *y, const float *x, float max,
     return sum;
 }
 
-/* The n likeliest tokens into top, likeliest first, lower id first among equals. */
+/* Puts the n likeliest tokens into top, likeliest first, lower id first among equals; -1 where there are fewer. */
 static void find_top(const float *logits, int vocab, token_logprob *top, int n)
 {
     int have = 0;
@@ -216,7 +215,7 @@ static int rank_of(const sample_row *r, int token)
     return rank;
 }
 
-/* From here on the row's logits are those that the mask allows. */
+/* Makes the row's logits -INFINITY where the mask forbids; the result lies in `allowed`. */
 static void apply_mask(sample_row *r, float *allowed)
 {
     for (int i = 0; i < r->vocab; i++)
@@ -268,7 +267,7 @@ void cpu_sample(backend *be, const tensor *logits, const sample_spec *spec, int 
     cpu_backend *cpu = cpu_of(be);
     unsigned at = cpu->n_sampled++ % 3;
     CHECK(n <= logits->rows && cpu->n_sampled - cpu->n_collected <= 2);
-    cpu->drawn[at] = xgrow(cpu->drawn[at], &cpu->drawn_cap[at], (size_t)n + 1, sizeof(sample_result)); /* of none too */
+    cpu->drawn[at] = xgrow(cpu->drawn[at], &cpu->drawn_cap[at], (size_t)n + 1, sizeof(sample_result)); /* never NULL */
     cpu_reserve_per_thread(cpu, 2 * (size_t)logits->cols);
     sample_call c = {cpu, logits, spec, cpu->drawn[at]};
     pool_run(cpu->pool, n, sample_item, &c);

@@ -1,25 +1,25 @@
 /* dot.inc.h - products with weight matrices: y = x W^T. Part of kernels.c.
  *
- * Weights lie as the model file has them, one row of k elements per output, so an output is the
- * dot product of two contiguous vectors. Its order of summation is this, and no other:
+ * Weights lie as the model file has them, one row of k elements per output, so an output is the dot product of two
+ * contiguous vectors. Its order of summation is always this:
  *
  *   lane l of VLEN takes k = l, l + VLEN, l + 2 VLEN, ... in that order, each by one v_fma; elements
  *   past the end count as zero; then the lanes are summed by the tree of v_sum_each.
  *
- * Everything below only decides what is computed side by side. A tile is mr rows of x by TILE_COLS
- * rows of W: as many accumulators as there are registers. VLEN columns make a group, whose
- * accumulators, the lanes [mr, VLEN], are summed by v_sum_each into whole vectors of y.
+ * The rest only decides what is computed side by side. A tile is mr rows of x by TILE_COLS rows of W: as many
+ * accumulators as there are registers. VLEN columns make a group, whose accumulators, the lanes [mr, VLEN], are summed
+ * by v_sum_each into whole vectors of y.
  *
- * dot() converts weights as it loads them. gemm() is for many rows: it converts GEMM_COLS x DEPTH
- * weights to float once, into scratch that stays in the L2 cache, and runs all row tiles over it.
- * The first tile of rows does the conversion, beside its own sums. The lanes of an output wait in
- * scratch between one DEPTH of k and the next. While it computes, gemm() prefetches the weights of
- * the next item, so that memory and arithmetic overlap. */
+ * dot() converts weights as it loads them. gemm() is for many rows: it converts GEMM_COLS x DEPTH weights to float
+ * once, into scratch that stays in the L2 cache, and runs all row tiles over it. The first tile of rows converts while
+ * it computes. The lanes of an output are kept in scratch between one DEPTH of k and the next. Meanwhile gemm()
+ * prefetches the weights of the next item, so that memory and arithmetic overlap. */
 
 enum {
     TILE_COLS = 4,
     TILE_ROWS = VLEN == 16 ? 6 : 3, /* 24 accumulators of 32 registers, or 12 of 16 */
-    DOT_ROWS = VLEN == 16 ? 8 : 4,  /* dot() trades columns for rows, to read weights once: 3 by these */
+    DOT_ROWS = VLEN == 16 ? 8 : 4,  /* with more rows than TILE_ROWS dot() has 3 columns, so that weights are still read
+                                       once */
     AHEAD_COLS = 8,                 /* how far before its use dot() prefetches a weight */
     DEPTH = 1024,                   /* x tile: 24 KiB of L1; weights: 128 KiB of L2 */
     BLOCK_TILES = 16,               /* row tiles whose lanes are kept at once: up to 192 KiB */
@@ -27,7 +27,7 @@ enum {
 
 typedef struct { vf v[DOT_ROWS * VLEN]; } group_lanes; /* [mr, VLEN] vectors */
 
-/* Rows are dealt evenly to the fewest tiles possible: no tile is left with one odd row. */
+/* Rows are dealt evenly to as few tiles as possible, so that no tile is left with one odd row. */
 static int tile_start(int m, int n_tiles, int tile)
 {
     return (int)((long)m * tile / n_tiles);
@@ -48,14 +48,14 @@ INLINE const char *row_at(const void *base, size_t row, size_t stride, dtype t)
     return (const char *)base + row * stride * dtype_size(t);
 }
 
-/* ahead: from a weight to the one to prefetch. scale: of each row's first piece, where weights are F8. */
+/* ahead: distance from a weight to the one to prefetch. scale: of each row's first piece, if weights are F8. */
 typedef struct {
     const char *row[TILE_COLS];
     const float *scale[TILE_COLS];
     uintptr_t ahead;
 } tile_weights;
 
-/* What v_load_weight wants for a piece of the rows. */
+/* The scales that v_load_weight takes, for one piece of each row. */
 INLINE void piece_scales(const int cols, const dtype t, const dot_job *d, const float *const scale[TILE_COLS],
                          int piece, vf out[TILE_COLS])
 {
@@ -173,7 +173,7 @@ typedef struct {
     int n_ahead;
 } gemm_tile_job;
 
-/* One step of k. Weights yet to be converted are left in w for the tiles that follow. */
+/* One step of k. Weights that are not converted yet are converted, and stored in w for the tiles that follow. */
 INLINE void gemm_step(const int mr, const weight_source from, vf acc[TILE_ROWS][TILE_COLS], const float *x, float *w,
                       const gemm_tile_job *t, size_t at, int left)
 {
@@ -275,7 +275,7 @@ static void finish_group(const dot_job *d, int row0, int mr, int col0, int n, co
     }
 }
 
-/* The TILE_COLS weight rows from col; past the last one they repeat it and the result is dropped. */
+/* The TILE_COLS weight rows from col on. Past the last, that one is repeated, and the results are dropped. */
 static tile_weights weights_of_tile(const dot_job *d, int col)
 {
     tile_weights w;

@@ -11,8 +11,7 @@
 /* Registers for sums in weighted_sum: SUM_REGS / rows vectors of each row at a time. */
 enum { SUM_REGS = VLEN == 16 ? 16 : 8 };
 
-/* rows x nv vectors of y, kept in registers over the whole rank. n: columns, when nv vectors are
- * more than there are. */
+/* rows x nv vectors of y, kept in registers over the whole rank. n: the columns there are, if less than nv vectors. */
 INLINE void sum_tile(const int rows, const int nv, const dtype t, const sum_job *s, int row, int col, int n,
                      uintptr_t ahead)
 {
@@ -52,7 +51,7 @@ INLINE void sum_tile(const int rows, const int nv, const dtype t, const sum_job 
         }
 }
 
-/* Whole blocks of nv vectors from col on; the column after them. */
+/* Does whole blocks of nv vectors from col on; returns the column after them. */
 INLINE int sum_blocks(const int rows, const int nv, const dtype t, const sum_job *s, int row, int col)
 {
     const int width = nv * VLEN;
@@ -93,11 +92,11 @@ static void weighted_sum(const sum_job *s)
     case DTYPE_F32: sum_typed(DTYPE_F32, s); break;
     case DTYPE_F16: sum_typed(DTYPE_F16, s); break;
     case DTYPE_BF16: sum_typed(DTYPE_BF16, s); break;
-    case DTYPE_F8: break; /* adapters, keys and values are not */
+    case DTYPE_F8: break; /* neither adapters nor values are F8 here */
     }
 }
 
-/* Run `body` for each vector: i its first element, LOAD and STORE limited to what exists. */
+/* Runs `body` for each vector: i is its first element, `left` how many of its elements exist. */
 #define FOR_VECTORS(n, body)                 \
     do {                                     \
         int i = 0;                           \
@@ -170,7 +169,7 @@ static void scale(float *x, float by, int n)
     FOR_VECTORS(n, store_up_to(x + i, v_mul(load_up_to(x + i, left), f), left););
 }
 
-/* x * 0 is 0 for finite x and NaN else, so the sum of it tells. */
+/* x * 0 is 0 for finite x, else NaN, so the sum of these tells whether all are finite. */
 static float max(const float *x, int n, int finite)
 {
     vf largest = v_set1(-INFINITY), zeros = v_zero();

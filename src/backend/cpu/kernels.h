@@ -1,8 +1,7 @@
 /* kernels.h - what one thread computes, on plain pointers
  *
- * One table per instruction set; all are compiled from kernels.c. The backend splits an op into
- * items and calls these on each. Everything is float32 but weights, which come in their stored
- * type. Nothing here allocates.
+ * One table per instruction set; all are compiled from kernels.c. The backend splits an op into items and calls these
+ * on each. Everything is float32 except weights, which are of their stored type. Nothing here allocates.
  *
  * A result does not depend on how many rows or columns are asked for at once: each output has one
  * order of summation, fixed by its own operands (see dot.inc.h). */
@@ -20,7 +19,7 @@ typedef struct {
     const void *w; /* [n, k] */
     dtype w_type;
     size_t w_stride;
-    const float *w_scale; /* of F8 weights: w[j, i] counts w_scale[i / w_scaled, j] times (see proj) */
+    const float *w_scale; /* of F8 weights: w[j, i] is multiplied by w_scale[i / w_scaled, j] (see proj) */
     int w_scaled;
     size_t w_scale_stride;
     const void *bias; /* [n], or NULL */
@@ -45,7 +44,7 @@ typedef struct {
     const void *next; /* as in dot_job */
 } sum_job;
 
-/* Columns of w that a gemm call should be given; only the last ones may be fewer. */
+/* Columns of w for one gemm call; only the last call may have fewer. */
 #define GEMM_COLS 32
 
 typedef struct {
@@ -53,15 +52,15 @@ typedef struct {
 
     /* The product with each weight converted as it is used: best when x has few rows. */
     void (*dot)(const dot_job *);
-    /* The same product, bit for bit, with a block of weights converted once and used for all
-     * rows. x is what pack() made of the m rows; n is at most GEMM_COLS. scratch: see below. */
+    /* The same product, bit for bit, with a block of weights converted once and used for all rows. x is what pack()
+     * made of the m rows; n is at most GEMM_COLS. scratch: gemm_scratch_floats(). */
     void (*gemm)(const dot_job *, float *scratch);
-    /* Rearrange x for gemm, one tile of rows (0..pack_tiles-1) a call. packed holds pack_floats. */
+    /* Rearranges x for gemm, one tile of rows (0 to pack_tiles() - 1) per call. packed: pack_floats(). */
     void (*pack)(float *packed, const float *x, int m, int k, int tile);
     int (*pack_tiles)(int m);
     size_t (*pack_floats)(int m, int k);
     size_t (*gemm_scratch_floats)(int m, int k);
-    int dot_rows; /* up to this many rows dot is the faster one */
+    int dot_rows; /* up to this many rows dot is faster than gemm */
 
     void (*weighted_sum)(const sum_job *);
 
@@ -69,7 +68,7 @@ typedef struct {
     void (*add)(float *y, const float *x, int n); /* y += x */
     void (*rms_norm)(float *y, const float *x, const void *w, dtype w_type, int n, float eps);
     void (*silu_mul)(float *y, const float *gate, const float *up, int n);
-    /* Rotate the pairs (x[i], x[half + i]) by the angles whose cosines and sines are given. */
+    /* Rotates the pairs (x[i], x[half + i]) by the angles whose cosines and sines are given. */
     void (*rotate)(float *x, const float *cosine, const float *sine, int half);
     void (*scale)(float *x, float by, int n);
     /* The largest x; NaN when any x is NaN or infinite and `finite` is set. */

@@ -17,8 +17,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Keep a loaded vector in a register: compilers fold a load into each of its uses, and loads are
- * what the inner loops have least to spare of. */
+/* Keeps a loaded vector in a register: compilers would fold the load into each of its uses, and the inner loops are
+ * limited by loads. */
 #if defined(__x86_64__)
 #define V_KEEP(v) __asm__("" : "+v"(v))
 #else
@@ -124,7 +124,7 @@ INLINE vf v_load_bf16_n(const void *p, int n)
     return halves_bf16(_mm256_maskz_loadu_epi16(first_lanes(n), p));
 }
 
-/* Shifted into an F16's place, the 4-bit exponent is 8 too small: a 256th of the number, exactly. */
+/* Shifted into an F16's place, the 4-bit exponent is 8 too small: exactly 1/256 of the number. */
 INLINE vf shrunk_f8(__m128i b)
 {
     __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(b), 7);
@@ -456,7 +456,7 @@ INLINE vf v_load_as_n(dtype t, const void *p, int n)
     return t == DTYPE_F32 ? v_load_n(p, n) : t == DTYPE_F16 ? v_load_f16_n(p, n) : v_load_bf16_n(p, n);
 }
 
-/* The same for weights; F8 ones times scale, which is 256 times their own. */
+/* The same for weights. F8 weights are multiplied by scale, which must be 256 times their own. */
 INLINE vf v_load_weight(dtype t, const void *p, vf scale)
 {
     return t == DTYPE_F8 ? v_mul(v_load_shrunk_f8(p), scale) : v_load_as(t, p);
