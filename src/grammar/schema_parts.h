@@ -70,7 +70,7 @@ const expr *schema_number(schema *s, const all_of *list, unsigned types); /* of 
 /* Returns the values of strings that obey all of the list; NULL: any. */
 const dfa *schema_texts(schema *s, const all_of *list);
 
-/* Returns whether a value obeys a schema, apart from the keywords in `done` (DONE_...). */
+/* Returns whether a value obeys a schema, apart from the keywords in `done` (DONE_...) and unknown formats. */
 bool schema_holds_but(schema *s, const json_t *member, unsigned done, const json_t *value);
 static inline bool schema_holds(schema *s, const json_t *member, const json_t *value)
 {
