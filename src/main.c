@@ -41,7 +41,7 @@ static void print_help(FILE *out)
     fprintf(out, "\npunica COMMAND --help tells more.\n");
 }
 
-/* The version, the commit it was built of, and what this build can run on. */
+/* Prints the version, the commit that it was built from, and the devices that this build can run on. */
 static void print_version(void)
 {
     puts(PUNICA_COMMIT[0] ? "punica " PUNICA_VERSION " (" PUNICA_COMMIT ")" : "punica " PUNICA_VERSION);
@@ -51,7 +51,7 @@ static void print_version(void)
     buf_free(&devices);
 }
 
-/* A full disk or a closed pipe must not look like success. */
+/* Returns the exit code: a full disk or a closed pipe must not look like success. */
 static int finish(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))

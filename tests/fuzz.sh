@@ -1,11 +1,11 @@
 #!/bin/sh
-# tests/fuzz.sh SECONDS: run every libFuzzer target that long under ASan and UBSan, one on each core, starting from the
-# seeds in tests/fuzz/seeds/<target>/. Findings are left in build/fuzz/.
+# tests/fuzz.sh SECONDS [TARGET]: run every libFuzzer target, or one that is built, that long under ASan and UBSan, one
+# on each core, starting from the seeds in tests/fuzz/seeds/<target>/. Findings are left in build/fuzz/.
 set -eu
 seconds=${1:?seconds per target}
 cd "$(dirname "$0")/.."
 
-# The fuzzer that is named, alone.
+# One target.
 if [ $# = 2 ]; then
     name=$2
     corpus=build/fuzz/corpus/$name

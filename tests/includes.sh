@@ -1,5 +1,5 @@
 #!/bin/sh
-# A folder of src/ includes only headers of the folders it may use (docs/ARCHITECTURE.md).
+# Checks that each folder of src/ includes only headers of the folders it may use (docs/ARCHITECTURE.md).
 set -eu
 cd "$(dirname "$0")/../src"
 bad=0

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Layout of C and CUDA (clang-format), and what tools find by reading: clang-tidy, cppcheck, shellcheck, ruff. Versions are those of
+# Checks the layout of C and CUDA (clang-format), and runs the linters: clang-tidy, cppcheck, shellcheck, ruff. Versions are those of
 # tests/requirements.txt, in build/venv. Needs build/dev configured, for the flags of each file.
-#   tests/lint.sh         look
+#   tests/lint.sh         check
 #   tests/lint.sh fix     lay out C and CUDA, and let ruff mend what it can
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,7 +25,7 @@ layout() {
     echo "$sources" | xargs "$bin/clang-format" --dry-run -Werror
 }
 
-# CUDA is compiled by nvcc alone.
+# Leaves out what only nvcc compiles.
 tidy() {
     git ls-files 'src/*.c' | grep -v -e '^src/backend/cuda/' -e '^src/kernels/' |
         xargs -P "$(nproc)" -n 16 "$bin/clang-tidy" -p build/dev --quiet 2>/dev/null

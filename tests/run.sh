@@ -5,11 +5,11 @@
 #   3. Python tests of the program: goldens, command line, bad files
 #   4. faults: a cluster of real processes of which some are killed, and as many simulated ones as 20 s hold
 #   5. a short fuzzing of every parser
-#   6. layout, and what tools find by reading
+#   6. layout and linters
 #
 # Program tests and faults mostly wait: for processes to start, for timeouts, for killed workers to come back. So several files of them run
-# at a time, and the builds that they do not need (CUDA is the longest) are made beside them at the lowest priority. What is fast, the release, and
-# what is counted in seconds of work, simulation and fuzzing, runs when all is built.
+# at a time, and the builds that they do not need (CUDA is the longest) are made beside them at the lowest priority. The tests of the release,
+# which are fast, and simulation and fuzzing, which get a fixed number of seconds, run when all is built.
 set -u
 cd "$(dirname "$0")/.." || exit
 work=$(mktemp -d)
@@ -41,7 +41,7 @@ build() {
     cmake --preset "$preset" && nice -n "$priority" cmake --build "$folder" ${1:+--target "$@"}
 }
 
-# Debian's Python with what tests/requirements.txt names on top, made once.
+# Makes, once, a venv of Debian's Python with what tests/requirements.txt names.
 make_venv() {
     wanted=build/venv/requirements.txt
     cmp -s tests/requirements.txt $wanted && return
@@ -50,7 +50,7 @@ make_venv() {
         cp tests/requirements.txt $wanted
 }
 
-# pytest_with PROGRAM N: N files of tests at a time for each core; a file stays together, for its tests share servers.
+# pytest_with PROGRAM N: run N files of tests per core at a time; a file stays together, since its tests share servers.
 pytest_with() {
     PUNICA_BIN=$PWD/$1 build/venv/bin/python -m pytest -q -p no:cacheprovider -n $(($2 * $(nproc))) --dist loadfile --no-loadscope-reorder tests/e2e
 }

@@ -5,8 +5,8 @@ kinds of conversation. Both must give the same text, or both must refuse.
     python3 -m venv venv && venv/bin/pip install transformers==5.23.0 jinja2==3.1.6
     venv/bin/python tools/compare_templates.py [--punica build/punica] [--verbose] FOLDER...
 
-By hand: the templates that models ship are other people's and not in this tree. Prints each difference and ends with the
-counts; the exit code is 1 if there is a difference.
+Run by hand: the templates that models ship are other people's and not in this tree. Prints each difference and ends
+with the counts; the exit code is 1 if there is a difference.
 """
 import argparse
 import datetime
@@ -169,7 +169,7 @@ class Clock(datetime.datetime):
 
 
 def reference(tokenizer, template, asked):
-    """(text, None) or (None, why)."""
+    """Returns (text, None), or (None, why) if it refuses."""
     asked = json.loads(json.dumps(asked))
     try:
         return tokenizer.apply_chat_template(asked.pop("messages"), chat_template=template, tokenize=False, **asked), None
@@ -197,7 +197,7 @@ def first_difference(a, b):
 
 
 def compare(name, kind, want, why, got, verbose):
-    """Whether both agree; says how they do not."""
+    """Returns whether both agree; prints how they do not."""
     refused = isinstance(got, dict)
     if want is None and refused:
         if verbose:

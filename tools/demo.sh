@@ -1,6 +1,6 @@
 #!/bin/sh
-# `punica serve` with the demo model; one sentence to the base and every adapter at once, over HTTP. On a terminal the
-# server then stays until Ctrl-C.
+# Starts `punica serve` with the demo model and sends one sentence to the base and every adapter at once, over HTTP. On
+# a terminal the server then stays until Ctrl-C.
 #   tools/demo.sh [SENTENCE]
 set -eu
 cd "$(dirname "$0")/.."
@@ -19,13 +19,13 @@ stop() {
 trap stop EXIT
 trap 'exit 130' INT TERM
 
-# ask MODEL: its answer, a JSON object, into the file of its name
+# ask MODEL: writes its answer, a JSON object, to the file of its name
 ask() {
     curl -s "$url/v1/completions" -H 'Content-Type: application/json' -o "$work/$1.answer" \
         -d "{\"model\": \"$1\", \"prompt\": \"$quoted\", \"max_tokens\": 120, \"temperature\": 0}"
 }
 
-# show NAME LABEL: "label | text", further lines under the first
+# show NAME LABEL: prints "label | text", further lines under the first
 show() {
     sed -E 's/.*"text":" ?(([^"\\]|\\.)*)".*/\1/; s/\\(["\\])/\1/g' "$work/$1.answer" |
         if [ "${columns:-0}" -gt 40 ]; then fold -s -w $((columns - 13)) | sed "s/ $//"; else cat; fi |
@@ -35,7 +35,7 @@ show() {
         done; }
 }
 
-: >"$work/banner"                    # the server's own redirection may come after the first look
+: >"$work/banner"                    # so that it is there: the server's redirection may come later than the first sed
 "$program" serve --listen 127.0.0.1:0 >"$work/banner" 2>"$work/log" &
 server=$!
 until url=$(sed -n 's/^punica serves on //p' "$work/banner") && [ -n "$url" ]; do

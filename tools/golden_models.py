@@ -61,7 +61,7 @@ from transformers import (
 N_TOKENS = 48
 PROMPT_LENGTHS = [1, 7, 33, 70]
 N_CANDIDATES = 6            # prompts tried at once for each length
-MAX_ROUNDS = 20             # ... and how often, before the weights are called unlucky
+MAX_ROUNDS = 20             # ... and how often, before it gives up
 MIN_MARGIN = 1e-3           # gap between the two best logits, relative to the largest magnitude
 MIN_DISTINCT = 10           # different tokens among the 48
 BOS, EOS, PAD = 0, 1, 2
@@ -221,14 +221,14 @@ def fp8_scales(weight, kind):
 
 
 def quantise(weight, kind):
-    """FP8 numbers and scales of a matrix, and what they stand for."""
+    """Returns the FP8 numbers and scales of a matrix, and the values that they stand for."""
     scale, stored = fp8_scales(weight, kind)
     small = (weight / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
     return small, stored, small.float() * scale
 
 
 def quantise_model(spec, root):
-    """model/ becomes an FP8 checkpoint; dequantised/ is what it stands for, until the golden data are made."""
+    """Makes model/ an FP8 checkpoint; dequantised/ has its dequantised weights until the golden data are made."""
     kind, path = spec["fp8"], root / "model/model.safetensors"
     suffix = "weight_scale_inv" if kind == "block" else "weight_scale"
     stored, meant = {}, {}
@@ -294,7 +294,7 @@ def load_model(root, **changes):
 
 
 def save_adapter(root, settings, dtype, gen, dir):
-    """Settings through PEFT; A and B random, their product about half as strong as the base's output."""
+    """Saves an adapter by PEFT; A and B are random, their product about half as strong as the base's output."""
     model = get_peft_model(load_model(root), LoraConfig(task_type="CAUSAL_LM", **settings))
     with torch.no_grad():
         for module in model.modules():
@@ -350,7 +350,7 @@ def added_text(tokenizer, prompt, tokens):
 
 
 def make_case(model, tokenizer, adapter, prompt, tokens):
-    """The case, or None when its path is not clear. Judged on one pass over the whole sequence."""
+    """Returns the case, or None when its path is not clear, judged by one pass over the whole sequence."""
     first = len(prompt) - 1
     rows = logits_of(model, [prompt + tokens[:-1]])[0, first:]
     if rows.argmax(-1).tolist() != tokens or margin(rows) < MIN_MARGIN or len(set(tokens)) < MIN_DISTINCT:

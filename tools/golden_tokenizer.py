@@ -339,7 +339,7 @@ def unknown():
 
 
 def words():
-    """The parts nobody's family has, in one: no decoder, white space removed, splits merged."""
+    """Parts that no real family has, in one: no decoder, white space removed, splits merged."""
     vocab, merges = train(500, pre_tokenizers.Whitespace(), ["<unk>"])
     t = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True))
     t.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents()])

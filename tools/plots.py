@@ -145,7 +145,7 @@ def draw_roofline(data):
     for workload in WORKLOADS[1:]:
         ax.plot(*pick(rows, "flop_per_byte", "gflop_per_s", rank=16, workload=workload, **{"in": 4096, "out": 4096}), "o-",
                 color=COLORS[workload], label=workload.capitalize())
-    longest = max(rows, key=lambda r: float(r["bytes_us"]))             # the others' few digits would show
+    longest = max(rows, key=lambda r: float(r["bytes_us"]))             # the most significant digits
     weights = 2 * int(longest["adapters"]) * int(longest["rank"]) * (int(longest["in"]) + int(longest["out"]))
     bandwidth = weights / float(longest["bytes_us"]) / 1e3              # GB/s
     ends = ax.get_xlim()
@@ -162,7 +162,7 @@ def draw_roofline(data):
 
 
 def draw_decodes(ax, rows, context, scale):
-    """A decode over the batch for each workload, and the bytes that the cheapest and the dearest have to read."""
+    """Draws decode time by batch for each workload, and the time for the bytes of the cheapest and the dearest."""
     for workload in WORKLOADS:
         ax.plot(*pick(rows, "batch", "us", scale, context=context, workload=workload), "o-", color=COLORS[workload],
                 label="no adapter" if workload == "none" else workload.capitalize())

@@ -5,7 +5,7 @@ set -u
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 trap 'exit 130' INT TERM
-# The status of the command goes by file, since a pipe has only that of its last part.
+# The command's status goes through a file, since a pipeline has only that of its last command.
 { "$@" 2>&1; echo $? >"$log.status"; } | tee "$log" | if [ -t 2 ]; then
     while IFS= read -r line; do
         case $line in "["*) printf '\rbuilding %s ' "${line%%]*}]" >&2 ;; esac

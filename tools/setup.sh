@@ -9,7 +9,7 @@ build="gcc libc6-dev cmake ninja-build pkg-config git curl
   libevent-dev libwslay-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler"
 test="libcmocka-dev clang python3 python3-numpy python3-pytest python3-venv postgresql"
 
-# Those of the arguments that are not installed.
+# Prints the packages among the arguments that are not installed.
 missing_of() {
     for p in "$@"; do
         dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q '^install ok installed' || echo "$p"

@@ -47,7 +47,7 @@ static void shelf_close(shelf *s)
     disk_cache_close(s->cache);
 }
 
-/* To standard output, on a line; o is taken. */
+/* Prints o on a line of its own; takes o. */
 static void print_json(json_t *o)
 {
     CHECK(o);
@@ -71,7 +71,7 @@ static void print_fetched(const fetched *f, const char *dir, bool json)
     printf("%-12s%s\n", "folder", dir);
 }
 
-/* What fetch and add are told. name NULL: it gets none. */
+/* The arguments of fetch and add. name NULL: the adapter gets none. */
 typedef struct {
     source_args a;
     const char *model_dir, *name, *source, *store;
@@ -87,7 +87,7 @@ static int register_name(const fetch_args *f, const adapter_names *names, const 
     return r == STORE_OK ? 0 : -1;
 }
 
-/* A name that could not be given is no reason to fetch. */
+/* Checks that the name can be given, before anything is fetched for it. */
 static int check_name(const fetch_args *f, const adapter_names *names, err *e)
 {
     int64_t room;
@@ -167,7 +167,7 @@ static void init_fetch(fetch_args *f)
 {
     *f = (fetch_args){0};
     source_args_init(&f->a);
-    f->a.fetch.files_under = "/"; /* who calls this may read what they may read */
+    f->a.fetch.files_under = "/"; /* any file that this process may read */
     log_set_level(LOG_WARN);
 }
 
@@ -230,7 +230,7 @@ static void print_version(const adapter_version *v)
     printf("  %s%s%s\n", v->source, v->revision[0] ? " at " : "", v->revision);
 }
 
-/* With the name, for lists and by itself. */
+/* Returns a record as JSON, with its name; the caller owns it. */
 static json_t *named_json(const char *name, const adapter_record *r)
 {
     json_t *o = adapter_record_to_json(r, false);
@@ -266,7 +266,7 @@ static int print_record(const adapter_names *names, const char *name, bool json,
     return 0;
 }
 
-/* What a command on names does; word: its words. */
+/* A command on names; word: its positional arguments. */
 typedef int (*names_action)(const adapter_names *names, const char *const *word, bool json, err *e);
 
 static int run_on_names(const command_line *line, names_action act, const place *at, int argc, char **argv)

@@ -64,7 +64,7 @@ bool adapter_set_has(const adapter_set *s, const char *name)
     return find(s, name) >= 0;
 }
 
-/* On the engine's loader threads; the set does not change while the engine lives. */
+/* Called on the engine's loader threads; the set does not change while the engine lives. */
 static lora *load(void *ctx, const char *name, err *e)
 {
     (void)e;

@@ -17,13 +17,13 @@ typedef struct {
     backend *be;       /* borrowed: must outlive the set */
 } adapter_set;
 
-/* -1 with nothing left open when an argument or an adapter is bad. */
+/* Opens all adapters of args. Returns -1 with nothing left open when an argument or an adapter is bad. */
 int adapter_set_open(adapter_set *s, const option_list *args, const model_config *base, backend *be, err *e);
 void adapter_set_close(adapter_set *s);
 
 bool adapter_set_has(const adapter_set *s, const char *name);
 
-/* For the engine; the set must outlive it. */
+/* Returns the set as an engine's source of adapters; the set must outlive the engine. */
 adapter_source adapter_set_source(adapter_set *s);
 
 #endif

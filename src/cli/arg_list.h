@@ -1,4 +1,4 @@
-/* arg_list.h - a command line in the making, for a process of ours that is to be started */
+/* arg_list.h - builds the arguments of a process that we start */
 #ifndef PUNICA_CLI_ARG_LIST_H
 #define PUNICA_CLI_ARG_LIST_H
 
@@ -12,10 +12,10 @@ typedef struct {
 
 void arg_list_add(arg_list *l, const char *word);
 
-/* "--name value", the value printed by fmt. */
+/* Adds the two words of "--name value"; name has its dashes, fmt prints the value. */
 void arg_list_add_option(arg_list *l, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Of the array of a list. */
+/* Frees the array of a list and its strings. */
 void arg_list_free(const char *const *at, int n);
 
 #endif

@@ -41,7 +41,7 @@ int cluster_log(const char *file, const char *name, err *e)
     return 0;
 }
 
-/* What is not given is left to the worker. */
+/* Adds an option, unless value is 0: the worker then has its own default. */
 static void add_number(arg_list *l, const char *name, long long value)
 {
     if (value > 0)
@@ -54,14 +54,14 @@ static void add_text(arg_list *l, const char *name, const char *value)
         arg_list_add_option(l, name, "%s", value);
 }
 
-/* Threads of each of n workers on the CPU: not more together than there are cores. */
+/* Returns the threads of each of n workers on the CPU: together no more than there are cores, but at least one. */
 static int share_of_cores(int n)
 {
     int cores = pool_cores();
     return cores / n > 1 ? cores / n : 1;
 }
 
-/* The GPUs of a device's name must make up whole workers. */
+/* Checks that the GPUs of a device's name make up whole workers. */
 static int check_device(const worker_args *a, const char *device, err *e)
 {
     int n, tp = a->tp, first = backend_device_range(device, &n, e);
@@ -72,7 +72,7 @@ static int check_device(const worker_args *a, const char *device, err *e)
     return 0;
 }
 
-/* The model must be one that workers can load, and split. */
+/* Checks that workers can load the model, and split it. */
 static int check_model(const worker_args *a, err *e)
 {
     model_config c;
@@ -110,7 +110,7 @@ int worker_args_check(const worker_args *a, err *e)
     return check_model(a, e);
 }
 
-/* A worker for every tp of a range of GPUs, or for any other device. */
+/* Adds a worker for every tp GPUs of a range, or one for any other device. */
 static void add_workers(arg_list *to, const char *device, int tp)
 {
     err unused;
@@ -167,8 +167,8 @@ void worker_args_release(runner_options *o)
     o->n_workers = o->n_worker_args = 0;
 }
 
-/* As libcuda does when it starts: nvidia-modprobe may do it for everybody. Where there is none, or it fails, CUDA says
- * so. */
+/* Makes a GPU's device nodes with nvidia-modprobe, which has the rights to, as libcuda does when it starts. If that is
+ * missing or fails, CUDA reports it. */
 static void make_cuda_device(int number)
 {
     char node[32], text[12], how[32];
@@ -233,7 +233,7 @@ static void on_signal(evutil_socket_t number, short what, void *ctx)
     s->role->drain(s->role->ctx, end_loop, s->loop);
 }
 
-/* What cannot be read is left as it was. */
+/* Reads the files again; what cannot be read is left as it was. */
 static void reload(const cluster_role *r)
 {
     err e;
@@ -264,7 +264,7 @@ void cluster_run(struct event_base *loop, const cluster_role *role)
     struct event *signal_event[N];
     log_catch_crashes();
     for (int i = 0; i < N; i++) {
-        signal(number[i], SIG_IGN); /* what libevent goes back to in the end: one more must not spoil the exit code */
+        signal(number[i], SIG_IGN); /* libevent restores this in the end: a late signal must not spoil the exit code */
         signal_event[i] = evsignal_new(loop, number[i], number[i] == SIGHUP ? on_hangup : on_signal, &s);
         CHECK(signal_event[i]);
         event_add(signal_event[i], NULL);

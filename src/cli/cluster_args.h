@@ -9,10 +9,10 @@
 #include "net/link.h"
 #include "runner/runner.h"
 
-/* Whether links may come in, or lead, there: what other processes can reach. */
+/* Checks that text is an address for links between processes. 0, or -1 with e set. */
 int cluster_check_address(const char *text, err *e);
 
-/* Where the log goes to, and its level by name; NULL: as it is. */
+/* Sets the log's file, and its level by name; NULL leaves it as it is. 0, or -1 with e set. */
 int cluster_log(const char *file, const char *level, err *e);
 
 /* What a runner's workers are told. */
@@ -31,23 +31,23 @@ typedef struct {
     double memory_share; /* of a device, for all its workers together */
 } worker_args;
 
-/* All as the engine has it where nothing is said. */
+/* Returns the engine's own defaults. */
 worker_args worker_args_default(void);
 
-/* What workers would refuse, each by itself and again and again. */
+/* Checks what every worker would otherwise refuse by itself, at each of its starts. 0, or -1 with e set. */
 int worker_args_check(const worker_args *a, err *e);
 
-/* Fill in device, n_workers, worker_args and n_worker_args of o. Workers that share the CPU share its cores. What it
- * allocates is given back by worker_args_release(). */
+/* Fills in device, n_workers, worker_args and n_worker_args of o; free them with worker_args_release(). Workers that
+ * share the CPU share its cores. */
 void worker_args_apply(const worker_args *a, runner_options *o);
 void worker_args_release(runner_options *o);
 
-/* Give up what a role with workers does not need (base/sandbox.h), having made CUDA's devices if they are not there:
- * workers, which would have that done by a program with root's rights, cannot do it afterwards. Before there are
- * threads. */
+/* Gives up what a role with workers does not need (base/sandbox.h). Makes CUDA's device nodes first, if they are
+ * missing: a program with root's rights does that, which workers can no longer start afterwards. Call it before there
+ * are threads. */
 void worker_args_sandbox(const worker_args *a);
 
-/* As many connections as the system lets this process have: the limit it starts with is often a low one. */
+/* Raises the limit of open files to what the system allows: the one that a process starts with is often low. */
 void cluster_raise_file_limit(void);
 
 /* Calls done(done_ctx) when nothing is left to be done. */
@@ -63,9 +63,9 @@ typedef struct {
     const char *log_file;             /* opened anew; NULL: none */
 } cluster_role;
 
-/* Run the loop until SIGTERM, SIGINT or SIGQUIT: the first calls drain, whose end, or a second signal, ends the loop.
- * SIGHUP reads secret and certificates again and opens the log file anew, or where that came of a terminal that is
- * gone, drains. */
+/* Runs the loop until SIGTERM, SIGINT or SIGQUIT. The first calls drain; when that is done, or at a second signal, the
+ * loop ends. SIGHUP reads secret and certificates again and reopens the log file; but if it came because the terminal
+ * is gone, it acts as SIGTERM does. */
 void cluster_run(struct event_base *loop, const cluster_role *role);
 
 #endif

@@ -16,7 +16,7 @@
 #include "model/model.h"
 #include "model/split.h"
 
-/* What is shown, in either form. */
+/* What `check` shows, as text or as JSON. */
 typedef struct {
     char *name; /* last component of the adapter's directory */
     const model_config *base;
@@ -25,7 +25,7 @@ typedef struct {
     int tp; /* ranks that the base is split over */
 } report;
 
-/* "mine" of "/adapters/mine/". */
+/* Returns "mine" for "/adapters/mine/"; the caller frees. */
 static char *last_component(const char *dir)
 {
     size_t end = strlen(dir);
@@ -37,7 +37,7 @@ static char *last_component(const char *dir)
     return xstrndup(dir + begin, end - begin);
 }
 
-/* A line of text that came from a file: control characters must not reach the terminal. */
+/* Prints a line of text from a file: control characters must not reach the terminal. */
 static void print_foreign(const char *what, const char *text)
 {
     printf("%-12s", what);
@@ -46,7 +46,7 @@ static void print_foreign(const char *what, const char *text)
     printf("\n");
 }
 
-/* "min", or "min to max" when they differ. */
+/* Prints "min", or "min to max" when they differ. */
 static void print_range(const char *what, double min, double max)
 {
     printf("%-12s%g", what, min);
@@ -54,7 +54,7 @@ static void print_range(const char *what, double min, double max)
         printf(" to %g", max);
 }
 
-/* Where one projection is adapted: runs of layers of equal rank, e.g. "0-3 at rank 8, 5 at rank 16". */
+/* Adds where one projection is adapted: runs of layers of equal rank, e.g. "0-3 at rank 8, 5 at rank 16". */
 static void add_runs(buf *out, const report *r, int site, int part)
 {
     int n = r->base->n_layers;
@@ -110,7 +110,7 @@ static void print_text(const report *r)
     printf("%-12ssha256:%s\n", "digest", f->digest);
 }
 
-/* {"q_proj": [rank in each layer, 0: not adapted], ...} */
+/* Returns {"q_proj": [rank in each layer, 0: not adapted], ...}; the caller owns it. */
 static json_t *ranks_json(const report *r)
 {
     json_t *all = json_object();

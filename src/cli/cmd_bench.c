@@ -19,7 +19,7 @@
 #include "cli/local_engine.h"
 #include "cli/options.h"
 
-/* "all", or names separated by commas. */
+/* list: "all", or names separated by commas. */
 static int choose_workloads(bool run[N_WORKLOADS], const char *list, err *e)
 {
     char *copy = xstrdup(list), *save = NULL;
@@ -143,7 +143,7 @@ static int turns(int argc, char **argv)
     return 0;
 }
 
-/* Numbers separated by commas. An empty list leaves the default. */
+/* list: numbers separated by commas; NULL leaves the default. */
 static int choose_sizes(int *sizes, int *n, int most_sizes, const char *name, const char *list, long least, long most,
                         err *e)
 {
@@ -162,7 +162,7 @@ static int choose_sizes(int *sizes, int *n, int most_sizes, const char *name, co
     return *n ? 0 : err_set(e, "--%s names none", name);
 }
 
-/* "4096x4096,8192x28672" */
+/* list: "4096x4096,8192x28672"; NULL leaves the default. */
 static int choose_dims(op_options *o, const char *list, err *e)
 {
     if (!list)

@@ -1,10 +1,10 @@
 /* cmd_chat.c - `punica chat`: a conversation in the terminal, no server
  *
- * A line is a message; the answer is written as it comes. What was said is kept as messages and written anew by the
- * chat template for every turn; the engine's cache has the pages of all that begins alike, so a turn costs its own
- * tokens only.
+ * A line is a message; the answer is written as it comes. The conversation is kept as messages, and the chat template
+ * writes all of it anew for every turn; the engine's prefix cache has the pages of what is unchanged, so a turn costs
+ * only its own tokens.
  *
- * Ctrl-C stops the answer, and what has come of it is part of the conversation; Ctrl-D ends. */
+ * Ctrl-C stops an answer and keeps what has come of it; Ctrl-D ends the conversation. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -30,7 +30,7 @@
 typedef struct {
     local_engine_args engine;
     const char *system, *template_file;
-    sampling_params sampling; /* below 0: as the model's makers say */
+    sampling_params sampling; /* below 0: the model's own default */
     char *demo_model;         /* owned; NULL: another model */
 } arguments;
 
@@ -39,13 +39,13 @@ typedef struct {
     chat_template *base, *own; /* own: the adapter's, or NULL */
     sampling_params sampling;
     json_t *messages;
-    size_t n_fixed; /* of messages: the system's, which stays when others are left out */
+    size_t n_fixed; /* messages that are never left out: the system's */
     int context;    /* tokens */
     uint64_t turn;
 } talk;
 
-/* Ctrl-C: an answer looks at the first, a wait for input at the second. A read that a signal is to end would miss one
- * that comes just before it, or in another thread. */
+/* Set by Ctrl-C. An answer looks at the flag; a wait for input polls the eventfd, since EINTR would miss a signal that
+ * comes just before read(), or in another thread. */
 static volatile sig_atomic_t interrupted;
 static int interruptions = -1;
 
@@ -71,13 +71,13 @@ static void listen_for_interruptions(void)
     sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt, .sa_flags = SA_RESTART}, NULL);
 }
 
-/* Whether there is input, or its end; false: Ctrl-C came first. */
+/* Waits for input or its end. False: Ctrl-C came first. */
 static bool wait_for_input(void)
 {
     struct pollfd either[] = {{STDIN_FILENO, POLLIN, 0}, {interruptions, POLLIN, 0}};
     while (poll(either, 2, -1) < 0)
         CHECK(errno == EINTR);
-    return !interrupted; /* it may have come together with input, and then poll tells of the input only */
+    return !interrupted; /* if it came together with input, poll() may report only the input */
 }
 
 static int parse(arguments *a, int argc, char **argv, err *e)
@@ -137,7 +137,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     return 0;
 }
 
-/* What the command line leaves open. */
+/* Sets what the command line leaves open to the model's defaults. */
 static int settle_sampling(talk *k, const arguments *a, err *e)
 {
     sampling_defaults d;
@@ -154,7 +154,7 @@ static int settle_sampling(talk *k, const arguments *a, err *e)
     return sampling_check(s, e);
 }
 
-/* An adapter's own template goes before the base's, a file that is named before both. */
+/* Loads the chat templates. A file that is given is used alone; else an adapter's own comes before the base's. */
 static int load_templates(talk *k, const arguments *a, err *e)
 {
     if (!(k->base = chat_template_load(a->engine.model_dir, a->template_file, e)))
@@ -198,7 +198,7 @@ static void talk_close(talk *k)
     local_engine_close(&k->l);
 }
 
-/* The conversation as tokens, into an empty list. */
+/* Writes the conversation's tokens into an empty list. */
 static int write_prompt(talk *k, ids *out, err *e)
 {
     const chat_template *c = k->own ? k->own : k->base;
@@ -216,7 +216,7 @@ static int write_prompt(talk *k, ids *out, err *e)
     return rc;
 }
 
-/* The same of as much as fits with room for an answer: without the oldest question and its answer, and the next. */
+/* The same, but drops the oldest question and its answer, and the next, until there is room for an answer. */
 static int write_what_fits(talk *k, ids *out, err *e)
 {
     size_t n_left_out = 0,
@@ -235,7 +235,7 @@ static int write_what_fits(talk *k, ids *out, err *e)
     return rc;
 }
 
-/* An answer may be as long as the context has room behind its prompt: the engine would evict what outgrows the pages.
+/* Limits the answer to the room that the context has behind the prompt: the engine would evict what outgrows the pages.
  */
 static int add_request(talk *k, const ids *all, size_t n_prompt, err *e)
 {
@@ -259,7 +259,7 @@ static void write_from(const buf *said, size_t at)
     fflush(stdout);
 }
 
-/* Write the text of tokens up to `end`, and keep it. */
+/* Writes the text of the tokens from *shown up to `end`, and adds it to `said`. */
 static void show(detokenizer *d, const ids *all, size_t *shown, size_t end, buf *said)
 {
     size_t before = said->len;
@@ -268,7 +268,7 @@ static void show(detokenizer *d, const ids *all, size_t *shown, size_t end, buf 
     write_from(said, before);
 }
 
-/* What an event means. 1: the answer is complete; -1: there will be no more of it. */
+/* Handles an event. 1: the answer is complete; -1, with e set: there will be no more of it; 0: it goes on. */
 static int on_event(talk *k, const event *ev, ids *all, size_t n_prompt, finish_reason *why, err *e)
 {
     switch (ev->kind) {
@@ -281,8 +281,8 @@ static int on_event(talk *k, const event *ev, ids *all, size_t n_prompt, finish_
     return 0;
 }
 
-/* Step until the answer is complete, or nobody wants more of it. The last token is kept back: it may be the one that
- * ends it. 1: the answer is cut off by its length; -1 and -2 as answer(). */
+/* Steps until the answer is complete or interrupted. The last token is held back: it may be an end token. 1: the answer
+ * is cut off by its length; -1 and -2 as answer(). */
 static int run_answer(talk *k, ids *all, size_t n_prompt, detokenizer *d, buf *said, err *e)
 {
     finish_reason why = FINISH_STOP;
@@ -303,7 +303,7 @@ static int run_answer(talk *k, ids *all, size_t n_prompt, detokenizer *d, buf *s
     return rc < 0 ? -1 : rc == 1 && why == FINISH_LENGTH;
 }
 
-/* Answer the last message; said: the text. -1: it cannot be answered; -2: nothing can any more. */
+/* Answers the last message, and adds the text to `said`. -1: it cannot be answered; -2: the engine has failed. */
 static int answer(talk *k, buf *said, err *e)
 {
     ids all = {0};
@@ -328,7 +328,7 @@ static int answer(talk *k, buf *said, err *e)
     return rc > 0 ? 0 : rc;
 }
 
-/* A message that cannot be answered is not part of the conversation. */
+/* Adds a message and its answer; one that cannot be answered is taken out again. -1: the engine has failed. */
 static int take_line(talk *k, const char *line, err *e)
 {
     buf said = {0};
@@ -352,7 +352,7 @@ static int converse(talk *k, err *e)
     char *line = NULL;
     size_t cap = 0;
     int rc = 0;
-    setvbuf(stdin, NULL, _IONBF, 0); /* what has come and was not taken is seen by poll */
+    setvbuf(stdin, NULL, _IONBF, 0); /* so that poll() sees all input that has not been read */
     while (rc == 0) {
         if (on_terminal)
             fputs("> ", stderr);

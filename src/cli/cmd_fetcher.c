@@ -1,6 +1,6 @@
 /* cmd_fetcher.c - `punica fetcher`: what a runner starts to fetch one adapter to this host; not for people
  *
- * What to fetch comes by a pipe, since a source may have secrets in it, which command lines show to everybody. */
+ * What to fetch comes through a pipe: a source may contain secrets, and everybody can read command lines. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -35,7 +35,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     return status ? status : source_args_check(&a->sources, e);
 }
 
-/* The one message that comes; NULL: there is none. Owned by the caller. */
+/* Reads the one message that comes; the caller frees it. NULL with e set when there is none. */
 static Message *read_want(err *e)
 {
     frame_reader in = {.fd = WORKER_IN_FD};
@@ -90,7 +90,7 @@ int cmd_fetcher(int argc, char **argv)
 {
     arguments a = {0};
     err e;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* what it has is continued by the next */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* the next one continues what it has fetched */
     prctl(PR_SET_NAME, "punica-fetcher");
     signal(SIGPIPE, SIG_IGN);
     file_map_guard();

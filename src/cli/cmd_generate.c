@@ -1,7 +1,7 @@
 /* cmd_generate.c - `punica generate`: prompts in, completions out, one continuous batch, no server
  *
  * Reads and checks everything first; then adds all prompts to an engine and steps it until none is
- * left, adding evicted ones again with the tokens they have, and writing what is done. */
+ * left. Evicted ones are added again with the tokens they have; what is done is written. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -85,7 +85,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     return 0;
 }
 
-/* With the base and every adapter. */
+/* Adds the text as a prompt of the base and of every adapter. */
 static int add_text(job *j, const arguments *a, const char *text, err *e)
 {
     if (prompts_add_text(&j->in, NULL, text, j->l.t, &a->sampling, e))
@@ -96,7 +96,7 @@ static int add_text(job *j, const arguments *a, const char *text, err *e)
     return 0;
 }
 
-/* All of standard input but the end of its last line. */
+/* Adds standard input as one text, without a newline at its end. */
 static int add_input(job *j, const arguments *a, err *e)
 {
     buf text = {0};
@@ -130,7 +130,7 @@ static int read_prompts(job *j, const arguments *a, err *e)
     return status;
 }
 
-/* Every prompt names an adapter we have. */
+/* Checks that every prompt names an adapter that was given. */
 static int check_adapters(const job *j, err *e)
 {
     for (int i = 0; i < j->in.n; i++) {
@@ -179,7 +179,7 @@ static void show_progress(const job *j, int n_done, uint64_t tokens, double seco
     fflush(stderr);
 }
 
-/* What an event means for its prompt. True when the prompt is done. */
+/* Handles an event. True when its prompt is done. */
 static bool on_event(job *j, const event *ev)
 {
     prompt *q = &j->in.at[ev->id];
@@ -211,10 +211,10 @@ static volatile sig_atomic_t interrupted;
 static void interrupt(int number)
 {
     interrupted = number;
-    signal(number, SIG_DFL); /* once more: at once */
+    signal(number, SIG_DFL); /* a second one ends the process at once */
 }
 
-/* Steps until all is done, or until somebody does not want to wait any longer: what there is is kept. */
+/* Steps until all is done or Ctrl-C comes, and writes what is done. What is not is kept for completions_finish(). */
 static int run(job *j, err *e)
 {
     engine *g = j->l.g;

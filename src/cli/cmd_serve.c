@@ -67,17 +67,17 @@ typedef struct {
     sched_server *sched;
     frontend *front;
     runner *run;
-    struct event *ready;    /* looks whether all are there */
-    struct event *progress; /* tells how many requests are left; NULL: it does not drain */
+    struct event *ready;    /* timer: looks whether all are there */
+    struct event *progress; /* timer: tells how many requests are left; NULL: not draining */
     double drain_seconds;
-    int n_left;          /* as it was told */
-    const char *failure; /* borrowed from the runner: there will be no worker; else NULL */
+    int n_left;          /* as last told */
+    const char *failure; /* why there will be no worker, borrowed from the runner; or NULL */
     bool is_demo, needs_key;
     const served_model *model; /* borrowed */
     const char *weights;       /* what the base's layers are held as, "FP8" */
 } serving;
 
-/* For a model that was never seen before any words will do. */
+/* Prints a call to try: with a prompt that the demo was trained for, or for another model with any words. */
 static void print_try(const serving *s, const char *name)
 {
     const char *prompt = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them.";
@@ -211,7 +211,7 @@ static void tell_progress(evutil_socket_t fd, short what, void *ctx)
     s->n_left = left;
 }
 
-/* Whoever pressed Ctrl-C is told why it takes a while. */
+/* Drains, and tells whoever pressed Ctrl-C why it takes a while. */
 static void drain(void *ctx, void (*done)(void *), void *done_ctx)
 {
     serving *s = ctx;

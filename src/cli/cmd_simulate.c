@@ -12,7 +12,7 @@
 
 #define STEPS "docs/results/step-h200.json"
 
-/* "1:2000" */
+/* seeds: "1:2000" */
 static int run_faults(const char *seeds, seeds_options *o, err *e)
 {
     unsigned long long first, last;
@@ -24,7 +24,7 @@ static int run_faults(const char *seeds, seeds_options *o, err *e)
     return seeds_run(o) ? 1 : 0;
 }
 
-/* The experiment, with the step times that were asked for or those of the tree. */
+/* Runs the experiment with the step times that were given, or else those of the tree. */
 static int run_experiment(simulate_options *o, err *e)
 {
     char *measured = o->steps ? NULL : tree_find(STEPS);

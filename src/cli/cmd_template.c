@@ -17,7 +17,7 @@ typedef struct {
     double now;
 } settings;
 
-/* true is the content; a string names another field. */
+/* Reads "continue_final_message": true means the field "content", a string names another. */
 static int read_continues(const json_t *line, const char **field, err *e)
 {
     const json_t *v = json_member(line, "continue_final_message");
@@ -27,7 +27,7 @@ static int read_continues(const json_t *line, const char **field, err *e)
     return 0;
 }
 
-/* All members of the line that are not arguments of their own are variables. */
+/* Returns the template's variables: all members of the line that are not arguments of their own. The caller owns it. */
 static json_t *other_variables(const json_t *line)
 {
     static const char *const own[] = {
@@ -59,7 +59,7 @@ static int write_prompt(const chat_template *c, time_t now, const json_t *line, 
     return rc;
 }
 
-/* Numbers must be exact here: a template may write them. */
+/* Parses a line. Numbers stay exact, since a template may write them. */
 static json_t *parse_line(const char *text, size_t n, err *e)
 {
     json_error_t where;
@@ -69,7 +69,7 @@ static json_t *parse_line(const char *text, size_t n, err *e)
     return line;
 }
 
-/* The prompt as a JSON string, or {"error": ...}. */
+/* Writes the prompt as a JSON string, or {"error": ...}. */
 static void answer_line(const chat_template *c, const settings *s, const char *text, size_t n)
 {
     buf prompt = {0};

@@ -1,4 +1,4 @@
-/* cmd_tenant.c - `punica tenant`: tenants, their keys, limits and usage, straight in the store
+/* cmd_tenant.c - `punica tenant`: tenants, their keys, limits and usage, directly in the store
  *
  * Works beside running frontends, which know of a change within a second, and without any. */
 #include <math.h>
@@ -16,10 +16,10 @@
 
 enum { AS_IT_IS = -1 };
 
-/* What any of the commands may be told. */
+/* The arguments of all commands. */
 typedef struct {
     const char *store;
-    const char *word[3]; /* what stands without dashes */
+    const char *word[3]; /* words without dashes */
     const char *base, *expires, *from, *to;
     int in_flight, waiting, weight, last;
     double requests, tokens, adapters, adapter_bytes;
@@ -46,7 +46,7 @@ typedef struct {
          1e12},                                                                                                         \
         {"weight", OPT_INT, &(a)->weight, "N", "its share where the cluster is full, against others' (1)", 1, 1000}
 
-/* "90", "15m", "12h" or "30d" from now; "now"; "never" is 0. */
+/* Reads a time: "90", "15m", "12h" or "30d" from now, or "now"; "never" is 0. */
 static int parse_expiry(const char *text, int64_t *at, err *e)
 {
     static const char units[] = "smhd";
@@ -64,7 +64,7 @@ static int parse_expiry(const char *text, int64_t *at, err *e)
     return 0;
 }
 
-/* "2026-03-01" or "2026-03-01T12", in UTC, as an hour of the epoch. */
+/* Reads "2026-03-01" or "2026-03-01T12", in UTC, as hours since 1970. */
 static int parse_hour(const char *text, int64_t *hour, err *e)
 {
     struct tm t = {0};
@@ -83,7 +83,7 @@ static int parse_base(const char *text, bool *base, err *e)
     return !text || *base || strcmp(text, "no") == 0 ? 0 : err_set(e, "--base is yes or no, not \"%s\"", text);
 }
 
-/* A limit that was given, which may be written as 1e9. A part of one would be none, which is no limit at all. */
+/* Sets a limit if one was given, which may be written as 1e9. Fractions are refused: 0.5 would become 0, no limit. */
 static int settle_limit(const char *name, double given, int64_t *limit, err *e)
 {
     if (given == AS_IT_IS)
@@ -94,7 +94,7 @@ static int settle_limit(const char *name, double given, int64_t *limit, err *e)
     return 0;
 }
 
-/* What was given over what there is. */
+/* Sets those settings of t that were given. */
 static int settle(const arguments *a, store_tenant *t, err *e)
 {
     if (a->base && parse_base(a->base, &t->base, e))
@@ -186,7 +186,7 @@ static void print_tenant(const store_directory *d, const store_tenant *t)
         }
 }
 
-/* All tenants, or the one that is named. */
+/* Prints all tenants, or the one that is named. */
 static int show(store *s, const arguments *a, err *e)
 {
     store_directory *d = store_read_directory(s, e);
@@ -397,7 +397,7 @@ static int run_command(const struct command *c, int argc, char **argv)
     return rc ? command_fail(e.msg) : 0;
 }
 
-/* How many words at argv[1] are the command's name; 0: it is another. */
+/* Returns how many words from argv[1] on are the command's name; 0: they name another. */
 static int names(const struct command *c, int argc, char **argv)
 {
     const char *space = strchr(c->name, ' ');

@@ -16,7 +16,7 @@ typedef struct {
     bool no_special, decode, keep_special;
 } settings;
 
-/* A line as JSON, with bytes that are not UTF-8 replaced. NULL with e set. */
+/* Parses a line as JSON, with bytes that are not UTF-8 replaced. NULL with e set when it is not JSON. */
 static json_t *parse_line(const char *line, size_t n, err *e)
 {
     buf repaired = {0};

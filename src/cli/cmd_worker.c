@@ -61,14 +61,14 @@ static int parse(worker_options *w, option_list *adapters, int argc, char **argv
     return status;
 }
 
-/* Whether the runner was gone before prctl(): nobody would tell us any more. */
+/* Returns whether the runner was gone before prctl(): its signal would then never come. */
 static bool is_orphan(void)
 {
     struct pollfd commands = {.fd = WORKER_IN_FD};
     return poll(&commands, 1, 0) > 0 && commands.revents & POLLHUP;
 }
 
-/* CUDA keeps what it compiles for a GPU that is newer than this program. */
+/* Gives up writing files, but for CUDA's cache of what it compiles for a GPU that is newer than this program. */
 static void give_up_writing(const worker_options *w)
 {
     const char *cache = getenv("CUDA_CACHE_PATH"), *home = getenv("HOME");
@@ -83,9 +83,9 @@ int cmd_worker(int argc, char **argv)
     worker_options w;
     option_list adapters = {0};
     err e;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);    /* whatever it is doing: without its runner it is of no use */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);    /* without its runner a worker is of no use */
     prctl(PR_SET_NAME, "punica-worker"); /* not "exe", by which the runner started it */
-    signal(SIGINT, SIG_IGN);             /* of a terminal, or to all processes of a service: the runner's business */
+    signal(SIGINT, SIG_IGN);             /* a terminal's or a service's goes to all processes: the runner handles it */
     signal(SIGTERM, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);

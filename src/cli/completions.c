@@ -32,14 +32,14 @@ void completions_deinit(completions *c)
         detokenizer_deinit(&c->live);
 }
 
-/* Tokens of prompt and output without the one that ended it. */
+/* Returns how many tokens prompt and output have, without the one that ended it. */
 static int end_of_text(const completions *c, int i)
 {
     const outcome *o = &c->out[i];
     return c->in->at[i].n_tokens - (o->done && !o->failed && o->why == FINISH_STOP);
 }
 
-/* The output as text: what the tokens add to the prompt's text, without the token that ended it. */
+/* Adds the output as text: what its tokens add to the prompt's text, without the one that ended it. */
 static void output_text(const completions *c, int i, buf *text)
 {
     const prompt *q = &c->in->at[i];
@@ -102,7 +102,7 @@ static void print_json(const completions *c, int i)
     buf_free(&text);
 }
 
-/* Columns of a terminal that UTF-8 text takes: two for a character beyond the basic plane (emoji, mostly). */
+/* Returns the terminal columns that UTF-8 text takes: two for a character beyond the basic plane (emoji, mostly). */
 static int columns(const char *text, size_t len)
 {
     int n = 0;
@@ -113,14 +113,14 @@ static int columns(const char *text, size_t len)
     return n;
 }
 
-/* 0 where standard output is no terminal: lines are then as long as they are. */
+/* Returns 0 where standard output is no terminal: lines are then not wrapped. */
 static int terminal_columns(void)
 {
     struct winsize w;
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
 }
 
-/* Text in lines of at most `limit` columns, broken at blanks; 0: no limit. The cursor is where the first
+/* Prints text in lines of at most `limit` columns, broken at blanks; 0 or less: no limit. The cursor is where the first
  * line begins; further ones begin behind a margin. */
 static void print_wrapped(const char *text, size_t len, int margin, int limit)
 {
@@ -139,8 +139,8 @@ static void print_wrapped(const char *text, size_t len, int margin, int limit)
     }
 }
 
-/* "name | text", further lines of the text under the first. The blank that parts an answer from its
- * prompt is left out. */
+/* Prints "name | text", with further lines of the text under the first. The blank between prompt and answer is left
+ * out. */
 static void print_plain(const completions *c, int i)
 {
     const prompt *q = &c->in->at[i];
@@ -158,7 +158,7 @@ static void print_plain(const completions *c, int i)
     buf_free(&text);
 }
 
-/* What has come of the only one. The last token is kept back: it may be the one that ends it. */
+/* Writes what has come of the only one. The last token is held back: it may be an end token. */
 static void write_live(completions *c, bool is_end)
 {
     const prompt *q = &c->in->at[0];

@@ -1,4 +1,4 @@
-/* completions.h - what `punica generate` has made of each prompt, and how it is shown
+/* completions.h - the outcomes of the prompts of `punica generate`, and how they are written
  *
  * Completions are written in the order of their prompts, each as soon as it and all before it are done; a single one is
  * written as it comes. */
@@ -25,8 +25,8 @@ typedef struct {
     bool json;
     int n_written;
     int width;        /* of the names in front of texts */
-    detokenizer live; /* of a single one: its text so far */
-    int n_live;       /* tokens of it that are written; below 0: there is none to be written as it comes */
+    detokenizer live; /* a single one's text so far */
+    int n_live;       /* its tokens, with the prompt's, that are written; below 0: nothing is written as it comes */
 } completions;
 
 void completions_init(completions *c, const prompts *in, const tokenizer *t, bool json);
@@ -34,10 +34,10 @@ void completions_deinit(completions *c);
 
 bool completions_has_news(const completions *c); /* there is something to be written */
 
-/* Write what there is to be written. */
+/* Writes what is ready to be written. */
 void completions_write(completions *c);
 
-/* There will be no more: write all of the others, too. How many have failed. */
+/* Writes all that are left, done or not, and returns how many have failed. */
 int completions_finish(completions *c);
 
 #endif

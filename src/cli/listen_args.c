@@ -24,7 +24,7 @@ static int check_keys(const listen_args *a, err *e)
     return 0;
 }
 
-/* As browsers write them: anything else would never be one. */
+/* Checks that origins are as browsers write them: others would never match. */
 static int check_origins(const listen_args *a, err *e)
 {
     for (int i = 0; i < a->origins.n; i++) {
@@ -35,7 +35,7 @@ static int check_origins(const listen_args *a, err *e)
     return 0;
 }
 
-/* Tenants have keys of their own. */
+/* Puts the store into o. Its tenants have keys of their own, so --api-key is refused. */
 static int apply_store(listen_args *a, frontend_options *o, err *e)
 {
     const char *everywhere = getenv(STORE_ENVIRONMENT);
@@ -56,7 +56,7 @@ static int apply_store(listen_args *a, frontend_options *o, err *e)
     return 0;
 }
 
-/* Who needs no key comes from this host, unless that is wanted otherwise. */
+/* Checks that only this host's clients can come in without a key, unless --open is given. */
 static int check_open(const listen_args *a, const frontend_options *o, err *e)
 {
     address at;

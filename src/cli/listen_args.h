@@ -1,4 +1,4 @@
-/* listen_args.h - where clients come in, and who is one: options that serve and frontend share */
+/* listen_args.h - where a server listens for clients, and whom it lets in: options that serve and frontend share */
 #ifndef PUNICA_CLI_LISTEN_ARGS_H
 #define PUNICA_CLI_LISTEN_ARGS_H
 
@@ -15,10 +15,11 @@ typedef struct {
     const char *store, *admin_key_file;
     bool open;
     char *admin_key[MAX_SECRETS]; /* owned */
-    char *listen;                 /* owned: made of the two */
+    char *listen;                 /* owned: HOST:PORT */
 } listen_args;
 
-/* Into o, which borrows them. a->port is -1 before options are read. */
+/* Checks the options and puts them into o, which borrows them. 0, or -1 with e set. a->port must be -1 before options
+ * are read. */
 int listen_args_apply(listen_args *a, frontend_options *o, err *e);
 void listen_args_release(listen_args *a);
 

@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 
-/* What a command line says. Numbers are 0 where the engine is to choose. Strings borrowed from argv. */
+/* The options of a command line. Numbers are 0 where the engine is to choose. Strings are borrowed from argv. */
 typedef struct {
     const char *model_dir, *device, *weights, *kv;
     option_list adapters; /* items owned: free() */
@@ -19,9 +19,9 @@ typedef struct {
     double memory_share;
 } local_engine_args;
 
-/* As it is where a command line says nothing: the engine's own defaults, on the CPU. */
+/* Returns the engine's own defaults, on the CPU. */
 local_engine_args local_engine_args_default(void);
-int default_itl_target(void); /* of --itl-target: milliseconds */
+int default_itl_target(void); /* of --itl-target, in milliseconds */
 
 typedef struct {
     backend *be;
@@ -32,7 +32,7 @@ typedef struct {
     engine *g; /* NULL until it is started */
 } local_engine;
 
-/* -1 with e set; local_engine_close() in any case. l is zero. */
+/* Open *l, which is zeroed, then start it. 0, or -1 with e set; call local_engine_close() in any case. */
 int local_engine_open(local_engine *l, const local_engine_args *a, err *e);
 int local_engine_start(local_engine *l, const local_engine_args *a, err *e);
 void local_engine_close(local_engine *l);

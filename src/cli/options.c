@@ -108,7 +108,7 @@ static int set(const option *o, const char *value, err *e)
     return set_number(o, value, e);
 }
 
-/* One "--name", "--name value" or "--name=value" at argv[*i]; *i moves past a separate value. */
+/* Reads one "--name", "--name value" or "--name=value" at argv[*i]; moves *i to a separate value. */
 static int parse_one(const command_line *c, int argc, char **argv, int *i, err *e)
 {
     const char *name = argv[*i] + 2, *equals = strchr(name, '=');
@@ -127,7 +127,7 @@ static int parse_one(const command_line *c, int argc, char **argv, int *i, err *
     return set(o, equals ? equals + 1 : argv[++*i], e);
 }
 
-/* help: written before any option is read, as it tells the defaults. */
+/* help was written before any option is read, since it shows the defaults. */
 static int parse_all(const command_line *c, int argc, char **argv, const buf *help, err *e)
 {
     int n_words = 0;

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-/* Of --weights, wherever a model is loaded. */
+/* Help of --weights, wherever a model is loaded. */
 #define WEIGHTS_HELP "stored, or fp8: the base's 16-bit weights in 8 bits (%)"
 
 /* Of --kv, likewise. */
@@ -56,14 +56,14 @@ typedef struct {
     const char *about;       /* a paragraph */
     const option *options;   /* ends with name NULL */
     int n_positional;        /* how many words without dashes are expected */
-    int n_optional;          /* how many of them need not be there */
+    int n_optional;          /* how many of them may be missing */
     const char **positional; /* [n_positional], filled */
 } command_line;
 
-/* 0: go on. 1: --help was printed, exit 0. -1: e says what is wrong, exit 2. */
+/* Reads the command line. 0: go on. 1: --help was printed, exit 0. -1: e says what is wrong, exit 2. */
 int options_parse(const command_line *c, int argc, char **argv, err *e);
 
-/* "punica: message" on stderr; returns 2, the exit code of wrong usage and bad input. */
+/* Prints "punica: message" on stderr; returns 2, the exit code of wrong usage and bad input. */
 int command_fail(const char *message);
 
 #endif

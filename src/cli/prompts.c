@@ -115,7 +115,7 @@ static int read_sampling(sampling_params *s, const json_t *line, err *e)
     return sampling_check(s, e);
 }
 
-/* A misspelt parameter must not go unnoticed. */
+/* Refuses unknown members: a misspelt parameter must not go unnoticed. */
 static int check_keys(const json_t *line, err *e)
 {
     static const char *const known[] = {"adapter",

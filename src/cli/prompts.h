@@ -1,4 +1,4 @@
-/* prompts.h - what `punica generate` is asked to complete
+/* prompts.h - the prompts of `punica generate`
  *
  * From one --prompt, or from a file of JSON objects, one a line:
  *   {"adapter": NAME or null, "prompt": TEXT or [ids], "max_tokens": N, sampling parameters...} */
@@ -25,12 +25,12 @@ typedef struct {
     size_t cap;
 } prompts;
 
-/* Append one prompt of the given text. */
+/* Appends one prompt of the given text; adapter NULL: of the base model. 0, or -1 with e set. */
 int prompts_add_text(prompts *p, const char *adapter, const char *text, const tokenizer *t,
                      const sampling_params *sampling, err *e);
 
-/* Append every line of the file; `defaults` hold where a line says nothing. Lines without a seed of
- * their own draw from defaults->seed and their place in the file. */
+/* Appends every line of the file; `defaults` apply where a line says nothing. A line without a seed of its own gets one
+ * from defaults->seed and its place among the prompts. 0, or -1 with e set; name is the file's, for errors. */
 int prompts_read(prompts *p, FILE *in, const char *name, const tokenizer *t, const sampling_params *defaults, err *e);
 
 void prompt_append(prompt *q, int token);

@@ -9,7 +9,7 @@
 #include "model/model_id.h"
 #include "text/utf8.h"
 
-/* The last part of the path, without slashes at its end. */
+/* Returns the last part of the path, without slashes at its end; the caller frees. */
 static char *name_of(const char *dir)
 {
     size_t end = strlen(dir);

@@ -11,11 +11,11 @@ typedef struct {
     char *id;   /* model/model_id.h */
 } served_model;
 
-/* name: NULL for the directory's own. -1 with e set; m then needs no deinit. */
+/* Reads the model in dir. name NULL: the directory's own. 0, or -1 with e set; m then needs no deinit. */
 int served_model_read(served_model *m, const char *dir, const char *name, err *e);
 void served_model_deinit(served_model *m);
 
-/* Fill in what o says of the model; m must outlive it. */
+/* Fills in what o says of the model; m must outlive it. */
 void served_model_apply(const served_model *m, const char *dir, frontend_options *o);
 
 #endif

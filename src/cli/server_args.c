@@ -6,16 +6,16 @@
 #include "cli/served_model.h"
 
 enum {
-    CLIENTS = SERVER_ALL | SERVER_FRONTEND, /* who speaks with clients, */
-    QUEUE = SERVER_ALL | SERVER_SCHEDULER,  /* has the queue, */
-    WORKERS = SERVER_ALL | SERVER_RUNNER,   /* has workers, */
-    MODELS = CLIENTS | WORKERS,             /* knows models, */
+    CLIENTS = SERVER_ALL | SERVER_FRONTEND, /* kinds that speak with clients */
+    QUEUE = SERVER_ALL | SERVER_SCHEDULER,  /* that have the queue */
+    WORKERS = SERVER_ALL | SERVER_RUNNER,   /* that have workers */
+    MODELS = CLIENTS | WORKERS,             /* that know models */
     PEERS = SERVER_FRONTEND | SERVER_RUNNER,
-    LINKS = PEERS | SERVER_SCHEDULER, /* has links to other processes */
+    LINKS = PEERS | SERVER_SCHEDULER, /* that have links to other processes */
     EVERYONE = MODELS | QUEUE
 };
 
-/* A row of the table: an option, and whose it is. */
+/* A row of the table: an option, and the kinds that have it. */
 typedef struct {
     unsigned of; /* server_kind, or several */
     option o;
@@ -225,7 +225,7 @@ int server_args_parse(server_args *a, server_kind kind, command_line line, int a
     return options_parse(&line, argc, argv, e);
 }
 
-/* What a frontend is told of models and adapters is what workers are told. */
+/* Tells the frontend of the scheduler, and of the adapters that workers are told of. */
 static void tell_frontend(server_args *a)
 {
     frontend_options *f = &a->front;

@@ -1,7 +1,7 @@
 /* server_args.h - the options of serve, frontend, scheduler and runner, from one table
  *
- * serve is the other three in one process, so each of its options is one of theirs. What an option is if it is not
- * given is set by server_args_init(), from the roles' own defaults, and the help prints it from there. */
+ * serve is the other three in one process, so each of its options is one of theirs. server_args_init() sets the
+ * defaults from the roles' own, and the help prints them from there. */
 #ifndef PUNICA_CLI_SERVER_ARGS_H
 #define PUNICA_CLI_SERVER_ARGS_H
 
@@ -32,14 +32,14 @@ typedef struct {
     double hook_every;
 } server_args;
 
-/* Everything as it is where nothing is said. server_args_deinit() in any case. */
+/* Sets the defaults. Call server_args_deinit() in any case. */
 void server_args_init(server_args *a);
 void server_args_deinit(server_args *a);
 
-/* Reads the options of one kind of server, as options_parse(); `line` has no options of its own. */
+/* Reads the options of one kind of server; returns as options_parse(). `line` has no options of its own. */
 int server_args_parse(server_args *a, server_kind kind, command_line line, int argc, char **argv, err *e);
 
-/* Checks what was read, and begins to log as asked for. What is a frontend's goes into a->front. */
+/* Checks what was read, puts a frontend's share of it into a->front, and sets up the log. 0, or -1 with e set. */
 int server_args_check(server_args *a, server_kind kind, err *e);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct {
     size_t cache_bytes;
     option_list networks;
     fetch_options fetch; /* .allowed is owned */
-    aws_profile profile; /* that it borrows from */
+    aws_profile profile; /* `fetch` borrows from it */
     bool updates;        /* of a server: adapters may be changed by HTTP */
 } source_args;
 
@@ -27,7 +27,7 @@ typedef struct {
 #define SOURCE_OPTIONS(a) \
     {"cache", OPT_STRING, &(a)->cache, "DIR", "the host's disk cache of adapters"}, FETCH_OPTIONS(a)
 
-/* The same without the cache, and each by itself. */
+/* The same without the cache, then each by itself. */
 #define FETCH_OPTIONS(a)                                                                                  \
     CACHE_BYTES_OPTION(a), MAX_ADAPTER_BYTES_OPTION(a), FETCH_SECONDS_OPTION(a), STALL_SECONDS_OPTION(a), \
         ALLOW_NETWORK_OPTION(a)
@@ -50,13 +50,16 @@ typedef struct {
      "may be fetched from though it is not public, as 10.0.0.0/8; repeat for more"}
 
 void source_args_init(source_args *a);
-int source_args_check(source_args *a, err *e); /* once parsed; the cache must be given */
+int source_args_check(source_args *a,
+                      err *e); /* after parsing; -1 with e set when --cache is missing or a network is wrong */
 
-/* Of a server with this cache (NULL: none): what f is to know to fetch into it. f and base: borrowed, a outlives f. */
+/* Puts into f what a server with this cache (NULL: none) must know to fetch into it. f borrows from a and base. 0, or
+ * -1 with e set. */
 int source_args_apply(source_args *a, const char *cache, const model_config *base, frontend_options *f, err *e);
 void source_args_deinit(source_args *a);
 
-/* The same as options of `punica fetcher`, for a runner with this cache and model. Free with arg_list_free(). */
+/* Returns the same as options of `punica fetcher`, [*n], for a runner with this cache and model; NULL without a cache.
+ * Free with arg_list_free(). */
 const char **source_args_list(const source_args *a, const char *cache, const char *model_dir, int *n);
 
 #endif

@@ -1,4 +1,4 @@
-/* store_args.h - where the store is: what all commands that use it say of it; and who uses them */
+/* store_args.h - the option that names the store, for all commands that have it, and the name of their user */
 #ifndef PUNICA_CLI_STORE_ARGS_H
 #define PUNICA_CLI_STORE_ARGS_H
 
@@ -7,8 +7,8 @@
 
 enum { STORE_USER = 80 };
 
-/* Who is at the keyboard, for records and the audit log: the user of this process, whatever its environment says.
- * Returns who. */
+/* Writes the user of this process, whatever its environment says, to `who`, for records and the audit log. Returns
+ * `who`. */
 const char *store_args_name_user(char who[STORE_USER]);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 
-/* dir/name if it is there, owned by the caller; else NULL. */
+/* Returns dir/name if it is there, else NULL; the caller frees. */
 static char *look_in(const char *dir, const char *name)
 {
     char *path = path_join(dir, name);

@@ -2,8 +2,8 @@
 #ifndef PUNICA_CLI_TREE_H
 #define PUNICA_CLI_TREE_H
 
-/* The path of what is called name in the tree the program was built from, or else near the program: beside it, or one
- * or two folders up. Owned by the caller; NULL: nowhere. */
+/* Returns the path of `name` in the tree that the program was built from, or else beside the program or one or two
+ * folders up. NULL: it is nowhere. The caller frees. */
 char *tree_find(const char *name);
 
 #endif

@@ -1,7 +1,7 @@
 /* build.h - what all stages of compiling a grammar share: memory, bounds, and the one way to fail
  *
- * Everything that is made on the way lies in one arena, so a failure leaves by one longjmp and nothing is left over.
- * Texts come from clients: work and memory are bounded, and what passes a bound is an error like any other. */
+ * All memory comes from one arena, so a failure is one longjmp and nothing leaks. Texts come from clients: work and
+ * memory are bounded, and exceeding a bound is an error like any other. */
 #ifndef PUNICA_GRAMMAR_BUILD_H
 #define PUNICA_GRAMMAR_BUILD_H
 
@@ -16,22 +16,23 @@
 
 typedef struct {
     arena memory;
-    long steps_left, look_at; /* when so many are left, it looks whether it is to stop */
-    const atomic_bool *stop;  /* NULL: never */
+    long steps_left, look_at; /* of the budget; build_look() is called below look_at */
+    const atomic_bool *stop;  /* true: give up; NULL: never */
     bool took_too_long;
-    int depth;        /* of what is read now: schemas in schemas, groups in groups */
-    json_t *document; /* what is read, where it is JSON */
-    json_t *made;     /* a list of further values, freed with it */
+    int depth;        /* of the present nesting: schemas in schemas, groups in groups */
+    json_t *document; /* the text, if it is JSON */
+    json_t *made;     /* a list of the values that build_string() made */
     err *e;
     jmp_buf failed;
 } build;
 
-/* Zeroed memory that lives as long as the build. */
+/* Returns zeroed memory that lives as long as the build; fails the build when its limit is reached. */
 void *build_alloc(build *b, size_t n);
 #define BUILD_ARRAY(b, type, n) ((type *)build_alloc(b, (size_t)(n) * sizeof(type)))
 #define BUILD_NEW(b, type) BUILD_ARRAY(b, type, 1)
 
-/* Room for `need` items of `size` bytes; the old ones stay in the arena. *cap is updated. */
+/* Returns items, or a copy of them with room for `need` items of `size` bytes, and updates *cap. The old array stays in
+ * the arena. */
 void *build_grow(build *b, void *items, int *cap, int need, size_t size);
 
 char *build_text(build *b, const char *text, size_t n); /* a copy, with a NUL behind it */
@@ -39,7 +40,8 @@ char *build_text(build *b, const char *text, size_t n); /* a copy, with a NUL be
 /* Ends the build with this message. */
 _Noreturn void build_fail(build *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Counts work, in steps of some 20 ns; fails when there was too much, or nobody waits for it any more. */
+/* build_step() counts n steps of work, some 20 ns each. Fails the build when its budget is spent or *stop is true;
+ * build_look() checks this. */
 void build_look(build *b);
 static inline void build_step(build *b, long n)
 {
@@ -47,12 +49,12 @@ static inline void build_step(build *b, long n)
         build_look(b);
 }
 
-/* The text as JSON; it lives as long as the build. */
+/* Parses the text as JSON, once per build; the value lives as long as the build. */
 const json_t *build_read_json(build *b, const char *text, size_t n);
 
 const json_t *build_string(build *b, const char *text, size_t n); /* a JSON string that lives as long */
 
-/* Around whatever may call itself. */
+/* Enclose whatever recurses: build_enter() fails the build when it is nested too deep. */
 void build_enter(build *b);
 static inline void build_leave(build *b)
 {

@@ -11,7 +11,7 @@ typedef struct {
     edge_kind kind;
     uint8_t lo, hi;
     int rule, to, next;
-} nfa_edge; /* next: of the same node, or -1 */
+} nfa_edge; /* next: the node's next edge, or -1 */
 
 struct nfa {
     build *b;
@@ -140,11 +140,11 @@ nfa *nfa_of(build *b, const expr *x)
     return a;
 }
 
-/* Sets of nodes, closed under edges that match nothing. */
+/* Sets of nodes, closed under epsilon edges. */
 
 typedef struct {
     const nfa *a;
-    const bool *empty; /* rules that may be; NULL: there are none */
+    const bool *empty; /* by rule: may it match the empty text; NULL: none may */
     int *mark, round;  /* [n] the round in which a node was met */
     int *set, n;       /* [n] */
 } closure;
@@ -167,7 +167,7 @@ static int by_number(const void *x, const void *y)
     return *(const int *)x - *(const int *)y;
 }
 
-/* From seeds; the result in set[0..n), sorted. */
+/* Puts the closure of the seeds into set[0..n), sorted. */
 static void close_over(closure *c, const int *seed, int n_seeds)
 {
     c->round++;
@@ -228,7 +228,7 @@ static void rehash(subset *s)
     }
 }
 
-/* The state of the set in s->c. */
+/* Returns the state of the set in s->c, added if it is new. */
 static int state_of_set(subset *s)
 {
     closure *c = &s->c;
@@ -282,7 +282,7 @@ static void gather(subset *s, int state, leaving *l)
         }
 }
 
-/* Bytes between two cuts go to the same state. */
+/* Adds a state's arcs. Bytes between two cuts are on the same edges, so they lead to the same state. */
 static void add_arcs(subset *s, const leaving *l)
 {
     bool cut[257] = {false};
@@ -374,7 +374,7 @@ bool dfa_matches(const dfa *x, const char *text, size_t n)
     return state >= 0 && x->accepts[state];
 }
 
-/* Which states can still come to an end. */
+/* Returns which states can reach an accepting one, [x->n]. */
 static bool *living(build *b, const dfa *x)
 {
     bool *lives = BUILD_ARRAY(b, bool, x->n);
@@ -395,7 +395,7 @@ bool dfa_is_empty(build *b, const dfa *x)
     return !living(b, x)[0];
 }
 
-/* Without states from which no end can be reached. State 0 stays. */
+/* Returns x without the states that cannot reach an accepting one. State 0 stays. */
 static const dfa *trim(build *b, const dfa *x)
 {
     bool *lives = living(b, x);
@@ -421,7 +421,7 @@ static const dfa *trim(build *b, const dfa *x)
     return d;
 }
 
-/* The product of two automata; a state of y may be -1, where it has stopped. */
+/* The product of two automata. y's state is -1 once y has refused a byte. */
 
 typedef struct { int x, y; } pair;
 
@@ -473,7 +473,7 @@ static void add_product_arc(product *p, int lo, int hi, pair to)
     p->d->arc[p->arcs++] = (dfa_arc){(uint8_t)lo, (uint8_t)hi, state_of_pair(p, to)};
 }
 
-/* The arcs of x's state, cut where y's state goes elsewhere. */
+/* Adds the arcs of x's state, cut where y's state leads somewhere else. */
 static void add_product_arcs(product *p, const dfa *x, const dfa *y, pair s, bool minus)
 {
     for (int k = x->arc_indptr[s.x]; k < x->arc_indptr[s.x + 1]; k++)

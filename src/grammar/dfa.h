@@ -14,24 +14,25 @@ typedef struct {
 } dfa_arc;
 typedef struct { int rule, to; } dfa_call;
 
-/* State 0 is the start. What has no arc is refused. */
+/* State 0 is the start. A byte without an arc is refused. */
 struct dfa {
     int n;            /* states */
     int *arc_indptr;  /* [n + 1] */
-    dfa_arc *arc;     /* of a state by lo, apart from each other */
+    dfa_arc *arc;     /* each state's are sorted by lo and disjoint */
     int *call_indptr; /* [n + 1] */
-    dfa_call *call;   /* at most one of a state for each rule */
+    dfa_call *call;   /* each state has at most one for each rule */
     bool *accepts;    /* [n] */
 };
 
-/* An expression as an NFA: dfa_of() in two parts, since whether a rule may be empty must be known between them. */
+/* dfa_of() in two parts, for rules that call each other: which of them may be empty, that is, match the empty text, has
+ * to be known before the second part. rule_may_be_empty is indexed by rule; NULL: none may. */
 typedef struct nfa nfa;
 nfa *nfa_of(build *b, const expr *x);
 bool nfa_may_be_empty(build *b, const nfa *a, const bool *rule_may_be_empty);
-/* Calls of rules that may be empty may be left out. */
+/* In the DFA, a call of a rule that may be empty can be skipped. */
 const dfa *nfa_determinise(build *b, const nfa *a, const bool *rule_may_be_empty);
 
-/* The language of an expression without rules. */
+/* Returns the language of an expression without rules. */
 const dfa *dfa_of(build *b, const expr *x);
 
 const dfa *dfa_and(build *b, const dfa *x, const dfa *y);
@@ -40,7 +41,7 @@ const dfa *dfa_or(build *b, const dfa *x, const dfa *y);
 bool dfa_is_empty(build *b, const dfa *x);
 bool dfa_matches(const dfa *x, const char *text, size_t n);
 
-/* The state behind a byte, or -1. */
+/* Returns the state after a byte, or -1 when it is refused. */
 int dfa_next(const dfa *x, int state, uint8_t byte);
 
 #endif

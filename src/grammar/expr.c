@@ -179,7 +179,8 @@ typedef struct {
     int n, cap;
 } parts;
 
-/* lo and hi have encodings of one length that differ only in a first byte and are free behind it. */
+/* Adds lo..hi, whose encodings have the same length, share a prefix, and take all values behind the byte in which they
+ * differ. */
 static void add_same_length(build *b, parts *out, uint32_t lo, uint32_t hi)
 {
     uint8_t first[4], last[4];
@@ -192,7 +193,7 @@ static void add_same_length(build *b, parts *out, uint32_t lo, uint32_t hi)
     out->part[out->n++] = expr_sequence(b, n, bytes);
 }
 
-/* Cut a range of characters until each piece is a product of byte ranges. */
+/* Cuts a range of characters until each piece is a product of byte ranges, and adds the pieces. */
 static void add_range(build *b, parts *out, uint32_t lo, uint32_t hi)
 {
     static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xffff};

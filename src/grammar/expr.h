@@ -1,8 +1,8 @@
-/* expr.h - what a text may be, as an expression over bytes
+/* expr.h - the texts that a grammar allows, as an expression over bytes
  *
- * Schemas, regular expressions and GBNF all become these. Characters are written as their UTF-8, so that whatever
- * matches is valid UTF-8 and tokens may cut characters anywhere. Expressions are immutable and live in the build's
- * arena. */
+ * Schemas, regular expressions and GBNF are all translated into expressions. A character appears as its UTF-8 bytes, so
+ * that every match is valid UTF-8 and a token may begin or end within a character. Expressions are immutable and live
+ * in the build's arena. */
 #ifndef PUNICA_GRAMMAR_EXPR_H
 #define PUNICA_GRAMMAR_EXPR_H
 
@@ -20,7 +20,7 @@ typedef enum {
     EXPR_REPEAT, /* part[0], min to max times; max REPEAT_ANY: without end */
     EXPR_RULE,   /* what a rule of the grammar matches, by number */
     EXPR_DFA,    /* what an automaton without calls accepts */
-    EXPR_GRAPH,  /* the ways from node 0 to node 1 */
+    EXPR_GRAPH,  /* the labels along any path from node 0 to node 1 */
 } expr_kind;
 
 #define REPEAT_ANY (-1)
@@ -30,7 +30,7 @@ typedef struct dfa dfa;
 typedef struct {
     int from, to;
     const expr *label;
-} expr_edge; /* label NULL: nothing is matched on it */
+} expr_edge; /* label NULL: matches the empty text */
 
 struct expr {
     expr_kind kind;
@@ -56,13 +56,13 @@ const expr *expr_dfa(build *b, const dfa *a);
 const expr *expr_both(build *b, const expr *x, const expr *y);   /* x, then y */
 const expr *expr_either(build *b, const expr *x, const expr *y); /* NULL counts as never */
 
-/* A graph is made edge by edge. */
+/* An EXPR_GRAPH that is built edge by edge. */
 typedef struct {
     build *b;
     int n_nodes, n, cap;
     expr_edge *edge;
 } graph;
-graph graph_new(build *b); /* with nodes 0 and 1 */
+graph graph_new(build *b); /* with nodes 0 (entry) and 1 (exit) */
 int graph_node(graph *g);
 void graph_edge(graph *g, int from, int to, const expr *label);
 const expr *graph_done(graph *g);
@@ -74,11 +74,11 @@ typedef struct {
     int n, cap;
 } char_set;
 void char_set_add(build *b, char_set *s, uint32_t lo, uint32_t hi);
-void char_set_invert(build *b, char_set *s);         /* among all characters; surrogates are none */
+void char_set_invert(build *b, char_set *s);         /* the complement; surrogates are not characters */
 const expr *expr_chars(build *b, const char_set *s); /* one character of the set, as UTF-8 */
 const expr *expr_any_char(build *b);
 
-/* The character at *s of n bytes of text; -1 when it is no UTF-8. *s moves past it. */
+/* Reads the character at *s and moves *s past it. Returns -1 at `end` and for invalid UTF-8. */
 long char_next(const char **s, const char *end);
 
 #endif

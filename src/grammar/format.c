@@ -1,7 +1,7 @@
 /* format.c - see format.h
  *
- * Where a format allows more than anybody writes (hosts of 253 characters, internationalised names), some of it is left
- * out: what is made is of the format, though not everything of the format is made. */
+ * Where a format allows more than anybody writes (hosts of 253 characters, internationalised names), its language is a
+ * subset: outputs are always valid, but not every valid text can be an output. */
 #include "grammar/format.h"
 
 #include <string.h>

@@ -4,8 +4,8 @@
 
 #include "grammar/dfa.h"
 
-/* The texts of a format; NULL: the standard does not know it, and it says nothing. Fails for one that is known and not
- * served. */
+/* Returns the texts of a format; NULL for one that the standard does not define, which is ignored. Fails the build for
+ * one that is defined but not served. */
 const dfa *format_language(build *b, const char *name);
 
 #endif

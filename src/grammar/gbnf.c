@@ -11,7 +11,7 @@ typedef struct {
     build *b;
     const char *at, *end, *start;
     int first;
-} reader; /* first: of our rules */
+} reader; /* first: the number of our first rule */
 
 static _Noreturn void fail(const reader *r, const char *what)
 {
@@ -34,7 +34,7 @@ static bool skip_text(reader *r, const char *text)
     return there;
 }
 
-/* Blanks and comments; ends of lines too where they mean nothing. */
+/* Skips blanks and comments; ends of lines too if `lines`. */
 static void skip_blanks(reader *r, bool lines)
 {
     for (; r->at < r->end; r->at++) {
@@ -51,7 +51,7 @@ static bool in_name(char c)
     return isalnum((unsigned char)c) || c == '-' || c == '_';
 }
 
-/* The number of the rule with the name that stands here. */
+/* Reads a name and returns the number of its rule, which is added if it is new. */
 static int read_name(reader *r)
 {
     const char *from = r->at;
@@ -150,7 +150,7 @@ static const expr *read_set(reader *r)
 
 static const expr *read_choice(reader *r, bool nested);
 
-/* NULL: none stands here. */
+/* Returns NULL when there is none here. */
 static const expr *read_atom(reader *r)
 {
     if (skip_text(r, "\""))

@@ -7,7 +7,7 @@
 
 #include "grammar/rules.h"
 
-/* All rules of the text into r; what root matches. */
+/* Reads all rules of the text into r and returns what `root` matches. Fails the build when the text is wrong. */
 const expr *gbnf_read(rules *r, const char *text, size_t n);
 
 #endif

@@ -1,8 +1,7 @@
 /* grammar.c - see grammar.h
  *
- * Rules that may be empty are settled here: a call of one may be left out, and who is called always matches something.
- * So whoever follows calls without reading a byte comes to an end, provided that no rule begins with a call of itself.
- */
+ * Rules that may match the empty text are resolved here: a call of one can be skipped, so a call that is made reads at
+ * least one byte. A chain of calls without a byte between them is finite, since left recursion is refused. */
 #include "grammar/grammar.h"
 
 #include <stdlib.h>
@@ -48,7 +47,7 @@ static const expr *read_grammar(rules *r, grammar_kind kind, const char *text, s
     build_fail(r->b, "there is no grammar of kind %d", (int)kind);
 }
 
-/* Which rules may be empty: more and more, until none is added. */
+/* Returns which rules may match the empty text, [n], by iterating to the fixed point. */
 static bool *find_empty(build *b, nfa **a, int n)
 {
     bool *empty = BUILD_ARRAY(b, bool, n);
@@ -61,7 +60,7 @@ static bool *find_empty(build *b, nfa **a, int n)
     return empty;
 }
 
-/* The states of all rules in one row; base[i]: where rule i's begin. */
+/* The states of all rules, numbered in sequence; rule i's begin at base[i]. */
 typedef struct {
     build *b;
     const dfa **of;
@@ -69,7 +68,7 @@ typedef struct {
     bool *lives;
 } network;
 
-/* A state lives if an end can be reached from it, over calls of rules whose start lives. */
+/* A state lives if it accepts, or leads to one that lives by a byte or by a call of a rule whose start lives. */
 static bool state_lives(const network *w, int rule, int i)
 {
     const dfa *d = w->of[rule];
@@ -100,7 +99,7 @@ static void find_living(network *w)
     }
 }
 
-/* Rules in an order in which each is before those it begins by calling. */
+/* A topological order of the rules: each comes before those it begins by calling. */
 typedef struct {
     const network *w;
     const rules *names;
@@ -148,7 +147,7 @@ static void *copy_of(const void *from, size_t n, size_t size)
     return p;
 }
 
-/* Everything that lives, in memory of its own. Nothing fails from here on. */
+/* Copies everything that lives into heap memory. Nothing may fail from here on: it would leak. */
 static grammar *pack(const network *w, const int *rank, int root)
 {
     grammar *g = XNEW(grammar);

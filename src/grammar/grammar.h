@@ -1,4 +1,4 @@
-/* grammar.h - what an output may be: a text of one of five kinds, compiled into rules over bytes
+/* grammar.h - the texts that an output may be: a grammar of one of five kinds, compiled into rules over bytes
  *
  *   JSON Schema ─┐
  *   regex, GBNF ─┼─▶ expressions (expr.h) ─▶ an automaton for each rule (dfa.h) ─▶ grammar ─▶ guide.h: masks over tokens
@@ -21,7 +21,7 @@ typedef enum {
     GRAMMAR_NONE = 0,
     GRAMMAR_JSON = 1,   /* any JSON object; no text */
     GRAMMAR_SCHEMA = 2, /* JSON Schema, as JSON */
-    GRAMMAR_REGEX = 3,  /* all of the output matches */
+    GRAMMAR_REGEX = 3,  /* the whole output matches */
     GRAMMAR_CHOICE = 4, /* a JSON list of strings, one of which is the output */
     GRAMMAR_GBNF = 5,
 } grammar_kind;
@@ -42,14 +42,15 @@ typedef struct {
     grammar_call *call;
     bool *accepts; /* [n_states] the rule may end here */
     int *start;    /* [n_rules] its first state */
-    int *rank;     /* [n_rules] a rule that begins by calling another is before it */
+    int *rank;     /* [n_rules] lower than that of any rule it begins by calling */
 } grammar;
 
-/* NULL with e set when the text is wrong, asks for something that is not served (e names it), matches nothing, or is
- * too large. stop, unless NULL: it fails soon after that has become true. */
+/* Compiles a grammar; free with grammar_free(). Returns NULL with e set when the text is wrong, asks for something that
+ * is not served (e names it), matches nothing or is too large, and soon after *stop becomes true (stop may be NULL). */
 grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, err *e);
 
-/* The same where others wait: NULL with *takes_long set when it takes longer than most do, some 30 ms. */
+/* The same for a thread on which others wait: gives up after some 30 ms, longer than most grammars take, and returns
+ * NULL with e and *takes_long set. */
 grammar *grammar_compile_soon(grammar_kind kind, const char *text, size_t n, bool *takes_long, err *e);
 
 size_t grammar_bytes(const grammar *g); /* of memory */

@@ -10,29 +10,29 @@
 #include "base/rng.h"
 #include "grammar/machine.h"
 
-#define SPARSE 1024            /* up to so many tokens are kept as a list */
-#define MAX_MACHINE (4u << 20) /* bytes; a machine that has grown larger forgets what is past */
-#define MAX_LIVE (2u << 20)    /* bytes that are left then; an output that needs more is too ambiguous */
+#define SPARSE 1024            /* up to this many tokens are kept as a list, not as a mask */
+#define MAX_MACHINE (4u << 20) /* bytes; a larger machine forgets all places but the present one */
+#define MAX_LIVE (2u << 20)    /* bytes; if it is still larger after that, the output is exhausted */
 #define MAX_WARM 16            /* states whose masks are computed ahead */
-#define MAX_KEPT (48u << 20)   /* bytes of masks that a guide keeps; further ones are computed each time */
+#define MAX_KEPT (48u << 20)   /* bytes of masks that a guide caches; further ones are computed each time */
 
-/* Work is bounded, in steps of some 10 ns (machine.h); walking over a node of the trie is one. An output has a share of
- * them, each mask takes from it, and a sixteenth is added until it is full again: about half a walk over the
- * vocabulary. So a mask may now and then take a few ms, and one or two on average. What is kept for everybody is not
- * the output's to pay: each piece has a bound of its own, and a mask makes few. */
-#define MASK_STEPS 200000  /* for a mask, besides walking over the vocabulary */
-#define SHARE 8            /* masks */
-#define ADD_STEPS 50000    /* to follow a token */
-#define LOCAL_STEPS 200000 /* for what is kept of a state, besides a walk */
-#define MAX_COLD 2 /* states whose masks are computed for a mask; if more are missing, it is walked as a whole */
+/* Work is bounded in steps of some 10 ns (machine.h); visiting a node of the trie is one. Each output has a budget of
+ * steps, enough for SHARE masks. A mask may take a quarter of it and then refills a sixteenth, about half a walk over
+ * the vocabulary: it may now and then take a few ms, and one or two on average. What is cached for all outputs is not
+ * charged to this budget: each state has a bound of its own, and one mask computes at most MAX_COLD of them. */
+#define MASK_STEPS 200000    /* for a mask, besides walking over the vocabulary */
+#define SHARE 8              /* masks that a full budget pays for */
+#define ADD_STEPS 50000      /* to follow a token */
+#define LOCAL_STEPS 200000   /* for what is cached of a state, besides a walk */
+#define MAX_COLD 2           /* states that one mask may compute; if more are missing, it walks the whole vocabulary */
 #define ALIKE_STEPS 50000000 /* to find states that are alike */
 
-/* What may come next in a state, wherever its rule was called from. */
+/* What may come next in a state, whatever the caller of its rule. */
 typedef struct {
     int *token, n_tokens; /* [n_tokens] if mask is NULL */
     uint32_t *mask;
     int *exit, n_exits; /* nodes of the trie, with others below, at which the rule may have ended */
-    bool exhausted;     /* it took too many steps to find out; the rest is not known */
+    bool exhausted;     /* computing it took too many steps; it is incomplete */
 } local;
 
 typedef enum { LOCAL_UNKNOWN, LOCAL_BUSY, LOCAL_READY } local_status;
@@ -41,10 +41,10 @@ struct guide {
     grammar *g;
     const token_trie *t;
     atomic_int holders;
-    pthread_mutex_t lock; /* of status and the waiting for it */
+    pthread_mutex_t lock; /* guards status, bytes and kept; ready: a status has changed */
     pthread_cond_t ready;
     unsigned char *status; /* [n_states] local_status */
-    size_t bytes, kept;    /* of memory: all; of that, what the masks take */
+    size_t bytes, kept;    /* of memory in all; of that, cached masks */
     atomic_size_t *all;    /* see guide_new() */
     local **of;            /* [n_states] immutable once ready */
     int *like;             /* [n_states] the first state in which the same tokens may come: see find_alike */
@@ -54,10 +54,10 @@ struct guide_state {
     guide *of;
     machine *m;
     int place;
-    long steps;     /* that the next mask may take without adding any */
+    long steps;     /* left in the output's budget */
     bool exhausted; /* the grammar is too ambiguous to be followed further */
     uint32_t *mask;
-    int masked; /* the place that mask is of, or PLACE_NONE - 1 */
+    int masked; /* the place whose mask it is; PLACE_NONE - 1: of none */
 };
 
 /* Walking the trie. */
@@ -67,7 +67,7 @@ typedef struct {
     machine *m;
     uint32_t *mask; /* found tokens are set here */
     int n_found;
-    int *exit, n_exits; /* and exits put here, if leaving is looked for */
+    int *exit, n_exits; /* exits found, if looks_for_exits */
     size_t exit_cap;
     bool looks_for_exits;
     int n_walked; /* nodes */
@@ -86,7 +86,8 @@ static void spend(machine *m, long steps)
     machine_allow(m, machine_steps_left(m) - steps);
 }
 
-/* The nodes from..end-1, whose parents of depth `depth` stand at `place`; until the machine is exhausted. */
+/* Walks nodes from..end-1, the subtree below a node of depth `depth` that is at `place`. Stops when the machine is
+ * exhausted. */
 static void walk_nodes(walk *w, int from, int end, int depth, int place)
 {
     const token_trie *t = w->t;
@@ -166,8 +167,9 @@ static void count_bytes(guide *g, size_t n)
         atomic_fetch_add(g->all, n);
 }
 
-/* Computed by whoever comes first; others wait for it. *own: there was no room to keep it, and the caller frees it.
- * *cold: how many the caller may compute, counted down; NULL when there are none left and this is one. */
+/* Returns the local of a state, computed by the first thread that asks while others wait. *cold counts down how many
+ * the caller may still compute; NULL when this one is missing and none are left. *own is NULL, or the local itself
+ * where there was no room to cache it: the caller frees it. */
 static const local *local_of(guide *g, int state, int *cold, local **own)
 {
     state = g->like[state];
@@ -197,10 +199,10 @@ static const local *local_of(guide *g, int state, int *cold, local **own)
     return l;
 }
 
-/* Two states are alike if the same bytes can be read from them, as far as the longest token goes. After k rounds, equal
- * numbers say so for k bytes: a number is made of the state's arcs and calls with the numbers, one round before, of
- * where they lead. (A call reads one byte at least.) So of the thousands of states that count the characters of a
- * string, all that are far from its limits share one mask. */
+/* Partition refinement: two states are alike if the same bytes can be read from them, as far as the longest token goes.
+ * Each round hashes a state's arcs and calls with the previous round's numbers of the states they lead to, so after k
+ * rounds equal numbers mean alike for k bytes. (A call reads at least one byte.) So of the thousands of states that
+ * count the characters of a string, all that are far from its limits share one mask. */
 
 static uint64_t mix(uint64_t h, uint64_t x)
 {
@@ -209,7 +211,7 @@ static uint64_t mix(uint64_t h, uint64_t x)
 
 static uint64_t number_of(const grammar *g, int state, const uint64_t *before)
 {
-    uint64_t h = 2u + g->accepts[state]; /* not 0, nor are arcs: of zeros the mix is 0 */
+    uint64_t h = 2u + g->accepts[state]; /* never 0, as arcs and calls are not: mix(0, 0) is 0 */
     for (int k = g->arc_indptr[state]; k < g->arc_indptr[state + 1]; k++)
         h = mix(mix(h, 1u << 17 | (uint64_t)g->arc[k].lo << 8 | g->arc[k].hi), before[g->arc[k].to]);
     for (int k = g->call_indptr[state]; k < g->call_indptr[state + 1]; k++)
@@ -228,7 +230,7 @@ static int by_number(const void *x, const void *y)
     return a->number != b->number ? (a->number > b->number ? 1 : -1) : (a->state > b->state) - (a->state < b->state);
 }
 
-/* How many different numbers there are; *like: the first state of each. */
+/* Returns how many different numbers there are; sets like[i] to the first state with the number of state i. */
 static int group(const uint64_t *number, int n, numbered *scratch, int *like)
 {
     int groups = 0;
@@ -245,7 +247,7 @@ static int group(const uint64_t *number, int n, numbered *scratch, int *like)
     return groups;
 }
 
-/* Where that takes too long, no state is like another. */
+/* Returns `like` of a guide; the caller frees. If computing it would take too long, no state is like another. */
 static int *find_alike(const grammar *g, int rounds)
 {
     int n = g->n_states, *like = XNEW_ARRAY(int, (size_t)n), groups = 0;
@@ -266,7 +268,7 @@ static int *find_alike(const grammar *g, int rounds)
             continue;
         int found = group(now, n, scratch, like);
         if (found == groups)
-            break; /* they will not be told apart any more */
+            break; /* the partition is stable */
         groups = found;
     }
     group(now, n, scratch, like);
@@ -276,7 +278,7 @@ static int *find_alike(const grammar *g, int rounds)
     return like;
 }
 
-/* Bytes that a state takes by itself. */
+/* Returns for how many bytes a state has arcs. */
 static int width_of(const grammar *g, int state)
 {
     int n = 0;
@@ -362,7 +364,7 @@ void guide_state_free(guide_state *s)
     free(s);
 }
 
-/* Give back what the machine has gathered, and end what is too ambiguous. */
+/* Frees what a machine that has grown too large remembers, and ends an output that is too ambiguous. */
 static void settle(guide_state *s)
 {
     bool masked = s->masked == s->place;
@@ -401,8 +403,8 @@ static void add_local(walk *w, const local *l)
         w->mask[i] |= l->mask[i];
 }
 
-/* Adds what an item allows. False: it is better to walk over the whole vocabulary for all items at once, since this
- * one's mask would have to be computed, and no more may be, or since the rule may end nearly everywhere. */
+/* Adds the tokens that an item allows. False: it is better to walk the whole vocabulary for all items at once, since no
+ * more locals may be computed and this one is missing, or since half the trie has been walked already. */
 static bool walk_item(guide_state *s, walk *w, machine_item x, int *cold)
 {
     const token_trie *t = w->t;
@@ -426,7 +428,7 @@ static void walk_place(guide_state *s)
     int n, cold = MAX_COLD;
     machine_items(s->m, s->place, &n);
     for (int i = 0; i < n && !s->exhausted && machine_steps_left(s->m) >= 0; i++) {
-        machine_item x = machine_items(s->m, s->place, &n)[i]; /* they move when places are added */
+        machine_item x = machine_items(s->m, s->place, &n)[i]; /* items move when places are added */
         if (!walk_item(s, &w, x, &cold)) {
             walk_nodes(&w, 0, w.t->n, 0, s->place);
             return;

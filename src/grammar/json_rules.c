@@ -7,7 +7,7 @@ enum { BLANK, CHARACTER, STRING, NUMBER, INTEGER, VALUE, OBJECT, ARRAY };
 
 #define MAX_INDENT 32
 
-/* The rule of a kind, made the first time it is asked for. */
+/* Returns the rule of a kind, made on first use. */
 static const expr *rule_of(json_rules *j, int kind, const char *name, const expr *(*make)(json_rules *))
 {
     if (!j->made[kind]) {
@@ -49,7 +49,7 @@ static const expr *letter(build *b, char c)
     return expr_either(b, expr_bytes(b, c, c), expr_bytes(b, c - 'a' + 'A', c - 'a' + 'A'));
 }
 
-/* Behind "\u": four digits that are no surrogate, or a pair of surrogates. */
+/* Returns what may follow "\u": four digits that are no surrogate, or a pair of surrogates. */
 static const expr *unicode_escape(build *b)
 {
     const expr *h = hex(b), *two = expr_both(b, h, h);
@@ -102,7 +102,7 @@ const expr *json_rule_string(json_rules *j)
     return rule_of(j, STRING, "a string", make_string);
 }
 
-/* Of at most 16 digits: every parser reads them. */
+/* At most 16 digits, which every parser reads. */
 static const expr *make_integer(json_rules *j)
 {
     build *b = j->r->b;
@@ -187,7 +187,7 @@ const dfa *json_rule_all_texts(build *b)
     return dfa_of(b, expr_repeat(b, expr_any_char(b), 0, REPEAT_ANY));
 }
 
-/* How a byte that may not stand in a string is written; the first letter behind the backslash. */
+/* Returns the letter of a byte's short escape, behind the backslash; 0: it has none. */
 static char short_escape(int byte)
 {
     switch (byte) {
@@ -202,7 +202,7 @@ static char short_escape(int byte)
     }
 }
 
-/* From one node to another by a byte of a value, as it is written. */
+/* Adds an edge that matches the escape of a byte. */
 static void spell(graph *g, int from, int to, int byte)
 {
     build *b = g->b;

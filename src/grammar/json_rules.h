@@ -1,7 +1,7 @@
-/* json_rules.h - the parts of JSON that schemas are put together from: rules that exist once, when they are needed
+/* json_rules.h - the parts of JSON that schemas are built from: rules, each made on first use
  *
- * Blanks may stand where people and models put them: behind an opening bracket, a comma and a colon, and before a
- * closing bracket; one blank, or a new line with its indentation. */
+ * Whitespace is allowed where people and models put it: behind an opening bracket, a comma and a colon, and before a
+ * closing bracket; one blank, or a newline with indentation. */
 #ifndef PUNICA_GRAMMAR_JSON_RULES_H
 #define PUNICA_GRAMMAR_JSON_RULES_H
 
@@ -10,7 +10,7 @@
 
 typedef struct {
     rules *r;
-    int made[8]; /* number + 1 of the rule of each kind */
+    int made[8]; /* by kind: the number of its rule + 1, or 0 */
 } json_rules;
 
 const expr *json_rule_blank(json_rules *j);
@@ -22,9 +22,9 @@ const expr *json_rule_value(json_rules *j);
 const expr *json_rule_object(json_rules *j);
 const expr *json_rule_array(json_rules *j);
 
-/* A string whose value is in the language, each value in one spelling only: nothing is escaped that need not be. */
+/* Returns the strings whose value is in the language. Each has one spelling: only what must be escaped is escaped. */
 const expr *json_rule_string_of(json_rules *j, const dfa *values);
 
-const dfa *json_rule_all_texts(build *b); /* all values of strings */
+const dfa *json_rule_all_texts(build *b); /* all values that a string may have */
 
 #endif

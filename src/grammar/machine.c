@@ -7,19 +7,19 @@
 
 #include "base/mem.h"
 
-#define MAX_ITEMS 4096        /* of a place; what is more ambiguous than this is not followed further */
+#define MAX_ITEMS 4096        /* of a place; at this many the machine is exhausted */
 #define MAX_BYTES (32u << 20) /* of memory */
 
-/* What things cost, in units of an item that is handled: some 10 ns. */
+/* Costs in steps; handling one item is one step, some 10 ns. */
 enum { COST_PLACE = 16, COST_TABLE = 32 };
 
 enum { RETURN_END = -1, RETURN_OPEN = -2 }; /* in place of a state to return to */
 
-/* A set of (state, context) pairs, sorted; of a context: where to return to. */
+/* A sorted set of (state, context) pairs: the items of a place, or where a context returns to. */
 typedef struct { int from, n; } item_set; /* in m->item */
 
 typedef struct {
-    item_set kernel, all; /* as reached; with those that calls lead to. all.n -1: not known */
+    item_set kernel, all; /* items as reached; these and those that calls lead to, all.n -1: not known */
     bool may_end, leaves;
     int *next; /* [256] or NULL: no step has been looked up */
 } place;
@@ -45,7 +45,7 @@ struct machine {
     struct seen {
         machine_item x;
         unsigned round;
-    } *seen; /* [n_seen] hash table of what is in work, of this round */
+    } *seen; /* [n_seen] hash table of the items in work; entries of other rounds are free */
     size_t n_seen;
     unsigned round;
     long steps_left;
@@ -102,7 +102,7 @@ static bool same_items(const machine *m, item_set s, const machine_item *x, size
     return (size_t)s.n == n && (n == 0 || memcmp(m->item + s.from, x, n * sizeof *x) == 0);
 }
 
-/* Make room for one more of `count`; hash_of: of what has this number. */
+/* Makes room for one more than `count` entries. hash_of returns the hash of the entry with a number. */
 static void grow_table(machine *m, hash_table *t, size_t count, uint64_t (*hash_of)(const machine *, size_t))
 {
     if (2 * (count + 1) <= (size_t)t->n)
@@ -129,7 +129,7 @@ static uint64_t hash_place(const machine *m, size_t i)
     return hash_items(m->item + p->kernel.from, (size_t)p->kernel.n, 2 + p->may_end + 2 * p->leaves);
 }
 
-/* The context with these returns, sorted. */
+/* Returns the context with these returns, which are sorted; it is added if it is new. */
 static int context_of(machine *m, const machine_item *x, size_t n)
 {
     grow_table(m, &m->contexts, m->n_contexts, hash_context);
@@ -149,7 +149,7 @@ static void add_work(machine *m, machine_item x)
     m->work[m->n_work++] = x;
 }
 
-/* Puts x into the table of what has been seen in this round. False: it was there. The table has room. */
+/* Marks x as seen in this round; returns false if it already was. The table must have room. */
 static bool see(machine *m, machine_item x)
 {
     uint64_t h = hash_items(&x, 1, 3);
@@ -164,7 +164,7 @@ static bool see(machine *m, machine_item x)
     }
 }
 
-/* A new round, in which all of work has been seen; there is room for n more. */
+/* Begins a new round: marks all of work as seen and makes room for n more. */
 static void see_work(machine *m, int n)
 {
     size_t need = 2 * (m->n_work + (size_t)n + 1);
@@ -185,7 +185,7 @@ static void see_work(machine *m, int n)
         see(m, m->work[i]);
 }
 
-/* Add where a rule of this context returns to. All of work has been seen. */
+/* Adds to work where a rule called in this context returns to. All of work must be marked as seen. */
 static void return_to(machine *m, int context, bool *may_end, bool *leaves)
 {
     item_set back = m->context[context];
@@ -203,7 +203,7 @@ static void return_to(machine *m, int context, bool *may_end, bool *leaves)
     spend(m, (size_t)back.n);
 }
 
-/* Follow all ends among the items of work. */
+/* For each item of work whose rule may end: adds where that rule returns to. */
 static void follow_ends(machine *m, bool *may_end, bool *leaves)
 {
     size_t n = m->n_work;
@@ -220,7 +220,8 @@ static void follow_ends(machine *m, bool *may_end, bool *leaves)
         m->n_work = sort_unique(m->work, m->n_work);
 }
 
-/* The place of the items in m->work, once all ends among them are followed. */
+/* Follows all ends among the items in work and returns their place; PLACE_NONE when there are none or the machine is
+ * exhausted. */
 static int place_of_work(machine *m, bool may_end, bool leaves)
 {
     m->n_work = sort_unique(m->work, m->n_work);
@@ -246,7 +247,7 @@ static int place_of_work(machine *m, bool may_end, bool leaves)
     return (int)m->n_places++;
 }
 
-/* Whether nothing is left of a rule in this state but its end. */
+/* Returns whether a rule in this state can only end. */
 static bool is_last(const grammar *g, int state)
 {
     return g->accepts[state] && g->arc_indptr[state] == g->arc_indptr[state + 1] &&
@@ -259,8 +260,8 @@ static void add_pending(machine *m, int rule, machine_item back)
     m->pending[m->n_pending++] = (struct pending){rule, back};
 }
 
-/* The calls of an item. Behind the last call of a rule is the rule's own end: its returns are handed on, so that a rule
- * that ends with itself needs no context for each round. */
+/* Adds the calls of an item to pending. A tail call hands on the rule's own returns, so that a right-recursive rule
+ * needs no context for each round. */
 static void add_calls(machine *m, machine_item x)
 {
     const grammar *g = m->g;
@@ -274,7 +275,7 @@ static void add_calls(machine *m, machine_item x)
     }
 }
 
-/* The rule to be called next: nobody calls it later, since rules are taken in order of rank. */
+/* Returns the pending rule of the lowest rank. Rules are called in order of rank, so no later one calls it again. */
 static int first_rule(const machine *m)
 {
     int rule = m->pending[0].rule;
@@ -284,7 +285,7 @@ static int first_rule(const machine *m)
     return rule;
 }
 
-/* All calls to the first rule in line become one item. */
+/* Turns all pending calls of the first rule into one item. */
 static void make_call(machine *m)
 {
     int rule = first_rule(m);
@@ -305,7 +306,7 @@ static void make_call(machine *m)
     add_calls(m, x);
 }
 
-/* With the items that calls lead to. */
+/* Computes `all` of a place: its items and those that calls lead to. */
 static void follow_calls(machine *m, int at)
 {
     if (m->place[at].all.n >= 0)
@@ -332,7 +333,7 @@ static void narrow(byte_range *r, int lo, int hi)
     r->hi = hi < r->hi ? hi : r->hi;
 }
 
-/* Where a byte leads, or -1; all bytes of *alike lead there too. */
+/* Returns where a byte leads, or -1. Narrows *alike to bytes that all lead there. */
 static int target(const grammar *g, int state, uint8_t byte, byte_range *alike)
 {
     int first = g->arc_indptr[state], end = g->arc_indptr[state + 1], lo = first, hi = end;
@@ -444,8 +445,8 @@ void machine_free(machine *m)
     free(m);
 }
 
-/* Numbers, in the machine to be, for the contexts that can be reached from a place; -1: not reached. A context is made
- * of older ones: numbers stay in order, and so do the items that hold them. */
+/* Returns each context's number in the new machine, -1 where the place does not reach it; the caller frees. A context
+ * refers only to older ones, so numbers keep their order and sorted items stay sorted. */
 static int *number_contexts(const machine *m, item_set kernel)
 {
     int *number = XNEW_ARRAY(int, m->n_contexts), next = 0;
@@ -460,7 +461,7 @@ static int *number_contexts(const machine *m, item_set kernel)
     return number;
 }
 
-/* The items of a set into work of another machine. */
+/* Copies the items of a set into the work of another machine, with their contexts renumbered. */
 static void carry(const machine *from, item_set s, const int *number, machine *to)
 {
     to->n_work = 0;

@@ -1,16 +1,15 @@
-/* machine.h - a grammar being followed, byte by byte
+/* machine.h - follows a grammar, byte by byte
  *
- * Where a text stands in its grammar is a set of items: a state of some rule's automaton, and the context in which that
- * rule was called. A context is the set of places to return to: (state, context) pairs. Contexts and sets of items are
- * hash-consed, so each is a number, equal ones are the same number, and a step is looked up once it has been taken.
- * Where several ways into a rule meet they share one context: this is a graph-structured stack, and ambiguous grammars
- * take polynomial room, as with Earley's parser.
+ * A text's position in its grammar is a set of items. An item is a state of some rule's automaton and the context in
+ * which that rule was called; a context is the set of (state, context) pairs to return to. Contexts and sets of items
+ * are hash-consed: each has a number, equal ones have the same number, and a step that has been taken is looked up from
+ * then on. Calls of a rule at the same byte share one context: this is a graph-structured stack, so ambiguous grammars
+ * take polynomial memory, as in an Earley parser.
  *
- * Polynomial is more than there is time for where texts come from clients. So the work of a machine is bounded in
- * steps, about 10 ns each, and in memory: past that it is exhausted, and whatever it would have to find out is
- * PLACE_NONE.
+ * Grammars come from clients, so polynomial is still too much: a machine's work is bounded in steps of about 10 ns, and
+ * its memory in bytes. Past a bound it is exhausted: every step that it has not taken before leads to PLACE_NONE.
  *
- * A place is a number that a machine gave for a set of items; it holds until machine_keep(). One thread. */
+ * A place is the number that a machine gave to a set of items; it is valid until machine_keep(). One thread. */
 #ifndef PUNICA_GRAMMAR_MACHINE_H
 #define PUNICA_GRAMMAR_MACHINE_H
 
@@ -20,33 +19,35 @@ typedef struct machine machine;
 
 typedef struct { int state, context; } machine_item;
 
-enum { PLACE_NONE = -1 };                   /* no text goes on like this */
-enum { CONTEXT_END = 0, CONTEXT_OPEN = 1 }; /* whose rule's end is the end of all; whose end is not known */
+enum { PLACE_NONE = -1 };                   /* no text of the grammar begins like this */
+enum { CONTEXT_END = 0, CONTEXT_OPEN = 1 }; /* of the root rule, whose end ends the text; of an unknown caller */
 
 machine *machine_new(const grammar *g); /* g is borrowed */
 void machine_free(machine *m);
 size_t machine_bytes(const machine *m); /* of memory */
 
-/* How many steps it may take from now on; as many as it likes until this is called. Below 0: it is exhausted. */
+/* Sets how many steps the machine may take from now on; until the first call there is no limit. When fewer than 0 are
+ * left it is exhausted. */
 void machine_allow(machine *m, long steps);
 long machine_steps_left(const machine *m);
 
-/* Forgets all places but one, and the memory they took; returns what that one is from now on. */
+/* Forgets all places but one and frees their memory. Returns that place's new number; PLACE_NONE: it is too large. */
 int machine_keep(machine *m, int place);
 
-int machine_begin(machine *m);               /* where an empty text stands */
-int machine_begin_at(machine *m, int state); /* in a state, called from nobody knows where */
-int machine_after(machine *m, int context);  /* behind a rule that was called in this context; may be PLACE_NONE */
-int machine_next(machine *m, int place, uint8_t byte); /* or PLACE_NONE */
+int machine_begin(machine *m);               /* the place of the empty text */
+int machine_begin_at(machine *m, int state); /* the place of a state in CONTEXT_OPEN */
+int machine_after(machine *m, int context);  /* the place behind a rule called in this context, or PLACE_NONE */
+int machine_next(machine *m, int place, uint8_t byte); /* the place behind the byte, or PLACE_NONE */
 
-/* [256] The same as a table, for loops over many bytes; PLACE_UNKNOWN: ask machine_next(). Until machine_keep(). */
+/* Returns machine_next() of a place as a table, [256], for loops over many bytes; PLACE_UNKNOWN: call machine_next().
+ * Valid until machine_keep(). */
 enum { PLACE_UNKNOWN = -2 };
 const int *machine_steps(machine *m, int place);
 
 bool machine_may_end(const machine *m, int place); /* the text may end here */
-bool machine_leaves(const machine *m, int place);  /* a rule of CONTEXT_OPEN may end here */
+bool machine_leaves(const machine *m, int place);  /* a rule called in CONTEXT_OPEN may end here */
 
-/* The items of a place, before calls are followed. Valid until the next call. */
+/* Returns the items of a place, [*n], without those that calls lead to. Valid until the next call. */
 const machine_item *machine_items(const machine *m, int place, int *n);
 
 #endif

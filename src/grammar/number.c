@@ -8,7 +8,7 @@
 
 enum { MAX_MODULUS = 5000 };
 
-/* The shortest text that reads as this double, as digits and the power of ten before which the point stands. */
+/* Finds the fewest digits that read as this double, which is 0.DIGITS times ten to the power of *point. */
 static void shortest(double x, char *digits, int *point)
 {
     char text[40];
@@ -91,7 +91,7 @@ static const dfa *syntax(build *b, int max_whole, int max_fraction)
     return dfa_minus(b, dfa_of(b, x), dfa_of(b, expr_str(b, "-0")));
 }
 
-/* Of 15 digits together, so that each is a double of its own. */
+/* At most 15 digits in all, so that different numbers are different doubles. */
 const dfa *number_all(build *b)
 {
     return dfa_or(b, number_integers(b), dfa_or(b, syntax(b, 9, 6), syntax(b, 3, 12)));
@@ -121,7 +121,8 @@ static const expr *prefix(build *b, const char *text, int n, const expr *then)
     return expr_both(b, expr_text(b, text, (size_t)n), then);
 }
 
-/* Numbers without sign whose whole part is that of d, and whose fraction is larger (sign 1) or smaller; or equal. */
+/* Returns the numbers without sign that have d's whole part and a larger (sign 1) or smaller (sign -1) fraction, or,
+ * unless strict, the same. */
 static const expr *same_whole(build *b, const decimal *d, int sign, bool strict)
 {
     const expr *x = expr_never(b), *rest = expr_repeat(b, digit(b), 0, REPEAT_ANY);
@@ -131,12 +132,12 @@ static const expr *same_whole(build *b, const decimal *d, int sign, bool strict)
         int lo = sign > 0 ? f[i] + 1 : '0', hi = sign > 0 ? '9' : f[i] - 1;
         const expr *other = lo <= hi ? expr_both(b, expr_bytes(b, lo, hi), rest) : expr_never(b);
         x = expr_either(b, x, expr_both(b, expr_str(b, "."), prefix(b, f, i, other)));
-        if (sign < 0) /* what ends earlier is smaller */
+        if (sign < 0) /* a prefix is smaller */
             x = expr_either(b, x, i ? expr_both(b, expr_str(b, "."), expr_text(b, f, (size_t)i)) : expr_empty(b));
     }
     if (!strict)
         x = expr_either(b, x, n ? expr_both(b, expr_str(b, "."), expr_str(b, f)) : expr_empty(b));
-    if (sign > 0) /* what goes on is larger */
+    if (sign > 0) /* an extension is larger */
         x = expr_either(
             b, x,
             n ? expr_sequence(
@@ -145,7 +146,7 @@ static const expr *same_whole(build *b, const decimal *d, int sign, bool strict)
     return expr_both(b, expr_str(b, d->whole), x);
 }
 
-/* Numbers without sign that are larger (sign 1) or smaller than d, or equal. */
+/* Returns the numbers without sign that are larger (sign 1) or smaller (sign -1) than d, or, unless strict, equal. */
 static const expr *beyond(build *b, const decimal *d, int sign, bool strict)
 {
     const expr *x = same_whole(b, d, sign, strict), *tail = optional(b, fraction(b, 1));
@@ -188,16 +189,16 @@ const dfa *number_bounded(build *b, const json_t *bound, int sign, bool strict, 
     else
         x = negative ? expr_both(b, minus, beyond(b, &d, 1, strict))
                      : expr_either(b, expr_both(b, minus, any), beyond(b, &d, -1, strict));
-    const dfa *near = syntax(b, (int)strlen(d.whole), (int)strlen(d.fraction) + 1); /* the bound itself may be longer */
+    const dfa *near = syntax(b, (int)strlen(d.whole), (int)strlen(d.fraction) + 1); /* the bound may have more digits */
     return dfa_and(b, dfa_or(b, number_all(b), near), dfa_of(b, x));
 }
 
-/* The nodes of numbers with `behind` digits behind the point, of at most `places`: one for each remainder modulo m of
- * the digits without the point. */
+/* Adds the edges of numbers with `behind` of at most `places` digits behind the point. Their nodes are the remainders
+ * modulo m of the digits so far, read without the point. */
 static void add_remainders(graph *g, int first, long m, int behind, int places)
 {
     build *b = g->b;
-    long missing = 1; /* 10 to the power of the digits that could still come */
+    long missing = 1; /* 10 to the power of the digits that could still come, modulo m */
     for (int i = behind; i < places; i++)
         missing = missing * 10 % m;
     for (long r = 0; r < m; r++) {

@@ -1,7 +1,7 @@
 /* number.h - sets of numbers as languages: between bounds, multiples of something
  *
- * Numbers are written plainly, -12.5, without an exponent and without zeros that say nothing: each has one spelling, so
- * that numbers can be taken out of a set again. */
+ * Numbers are written plainly, -12.5, without an exponent and without redundant zeros: each has one spelling, so that
+ * sets of numbers can be subtracted. */
 #ifndef PUNICA_GRAMMAR_NUMBER_H
 #define PUNICA_GRAMMAR_NUMBER_H
 
@@ -11,12 +11,13 @@
 const dfa *number_all(build *b); /* of up to 15 digits */
 const dfa *number_integers(build *b);
 
-/* The numbers that are at least (sign 1) or at most (sign -1) the bound, or beyond it (strict). keyword: for errors. */
+/* Returns the numbers that are at least (sign 1) or at most (sign -1) the bound; strict: without the bound. Errors name
+ * the keyword. */
 const dfa *number_bounded(build *b, const json_t *bound, int sign, bool strict, const char *keyword);
 
 const dfa *number_multiples(build *b, const json_t *of);
 
-/* How a number is written here, for languages and enumerations. out: [NUMBER_TEXT]. */
+/* Writes a number in that spelling to out, [NUMBER_TEXT]; for languages and enumerations. */
 enum { NUMBER_TEXT = 400 };
 void number_text(const json_t *v, char *out);
 

@@ -1,8 +1,7 @@
 /* regex.c - see regex.h
  *
- * Anchors: the text is thought of as standing between two bytes that no UTF-8 has, and ^ and $ match these. The
- * language over texts with the two bytes around them is an automaton like any other; in the end the two are taken off
- * it. */
+ * Anchors: the text is put between two sentinel bytes that never occur in UTF-8, and ^ and $ match these. The automaton
+ * is built for texts with the sentinels around them; in the end the sentinels are removed from it. */
 #include "grammar/regex.h"
 
 #include <string.h>
@@ -65,7 +64,7 @@ static uint32_t read_hex(reader *r, int n)
     return x;
 }
 
-/* \u with its surrogate pair, \u{...}. */
+/* Reads the character behind \u: four digits, a surrogate pair, or {...}. */
 static uint32_t read_unicode(reader *r)
 {
     if (skip_char(r, '{')) {
@@ -96,7 +95,7 @@ static void add_spaces(build *b, char_set *s)
         char_set_add(b, s, spaces[i].lo, spaces[i].hi);
 }
 
-/* The class of \d, \w, \s or an opposite of theirs. False: c is none. */
+/* Adds the class \d, \w, \s, \D, \W or \S to s. False: c names none. */
 static bool add_class(build *b, char_set *s, char c)
 {
     char_set own = {0};
@@ -118,7 +117,7 @@ static bool add_class(build *b, char_set *s, char c)
     return true;
 }
 
-/* Behind a backslash: one character. */
+/* Reads an escape behind its backslash; returns the character it stands for. */
 static uint32_t read_escape(reader *r)
 {
     uint32_t c = next_char(r);
@@ -147,7 +146,7 @@ static uint32_t read_escape(reader *r)
     }
 }
 
-/* One end of a range in [...]; *is_class: it was a class, and is in s. */
+/* Reads one end of a range in [...]. *is_class: it was a class, which has been added to s. */
 static uint32_t read_member(reader *r, char_set *s, bool *is_class)
 {
     *is_class = false;
@@ -255,7 +254,7 @@ static const expr *read_atom(reader *r)
     return one_char(r->b, read_escape(r));
 }
 
-/* -1: there is no number. */
+/* Returns -1 when there is no number. */
 static int read_count(reader *r)
 {
     if (r->at >= r->end || *r->at < '0' || *r->at > '9')
@@ -267,7 +266,7 @@ static int read_count(reader *r)
     return n;
 }
 
-/* {m}, {m,} or {m,n}; else it is ordinary text. */
+/* Reads {m}, {m,} or {m,n}. False: the brace is ordinary text. */
 static bool read_braces(reader *r, int *min, int *max)
 {
     const char *from = r->at;
@@ -326,13 +325,13 @@ static const expr *read_choice(reader *r)
     return expr_choice(r->b, n, part);
 }
 
-/* The texts t for which BEGIN t END is in the language. */
+/* Returns the texts t for which BEGIN t END is in the language. */
 static const dfa *without_anchors(build *b, const dfa *x)
 {
     int start = dfa_next(x, 0, BEGIN);
     if (start < 0)
         return dfa_of(b, expr_never(b));
-    graph g = graph_new(b); /* from state `start` on, and no anchor any more */
+    graph g = graph_new(b); /* from state `start` on, without sentinels */
     for (int i = 0; i < x->n; i++)
         graph_node(&g);
     graph_edge(&g, 0, 2 + start, NULL);

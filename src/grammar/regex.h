@@ -1,8 +1,8 @@
 /* regex.h - regular expressions in the dialect of JSON Schema (ECMA 262) as languages over UTF-8
  *
- * Known: characters and their escapes, classes, . \d \w \s and their opposites, groups (also named), alternatives,
- * quantifiers (greedy or not is the same here), ^ and $ wherever they stand. Look-around, back references and word
- * borders are no regular matter, or not served: an error that names them. */
+ * Served: characters and their escapes, classes, . \d \w \s \D \W \S, groups (also named), alternatives, quantifiers
+ * (greedy or lazy makes no difference here), ^ and $ anywhere. Look-around, back references and word boundaries are not
+ * served: the error names them. */
 #ifndef PUNICA_GRAMMAR_REGEX_H
 #define PUNICA_GRAMMAR_REGEX_H
 
@@ -10,7 +10,7 @@
 
 typedef enum { REGEX_WHOLE, REGEX_SOMEWHERE } regex_place; /* all of the text must match, or some part of it */
 
-/* The texts that match. */
+/* Returns the texts that match. Fails the build when the expression is wrong or not served. */
 const dfa *regex_language(build *b, const char *text, size_t n, regex_place place);
 
 #endif

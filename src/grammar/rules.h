@@ -1,6 +1,6 @@
 /* rules.h - the rules of a grammar while it is compiled
  *
- * A rule has a number as soon as somebody calls it, and gets what it matches later: so rules may call each other. */
+ * A rule gets its number when it is first named and its expression later, so that rules can call each other. */
 #ifndef PUNICA_GRAMMAR_RULES_H
 #define PUNICA_GRAMMAR_RULES_H
 
@@ -16,6 +16,7 @@ typedef struct {
     int n, cap;
 } rules;
 
+/* Adds a rule and returns its number. is may be NULL until it is known. */
 static inline int rules_add(rules *r, const char *name, const expr *is)
 {
     r->at = build_grow(r->b, r->at, &r->cap, r->n + 1, sizeof *r->at);

@@ -47,7 +47,7 @@ int schema_count(schema *s, const json_t *member, const char *keyword, int other
 
 /* References. */
 
-/* The member of an object, or of an array by number, that a part of a JSON pointer names. */
+/* Returns the member that a part of a JSON pointer names: of an object by key, of an array by index; NULL: none. */
 static const json_t *step_to(schema *s, const json_t *from, const char *name, size_t n)
 {
     char *plain = build_text(s->b, name, n);
@@ -111,7 +111,8 @@ const json_t *schema_refer(schema *s, const json_t *member)
     return at;
 }
 
-/* Which members of the list lead to others by "$ref" or "allOf": with these, until nothing is left to follow. */
+/* Copies the list to *out and adds all that its members lead to by "$ref" and "allOf". Returns whether a "$ref" was
+ * followed. */
 static bool flatten(schema *s, const all_of *list, all_of *out)
 {
     bool referred = false;
@@ -183,7 +184,7 @@ static const struct {
     {"disallow", TYPE_ALL, false},
 };
 
-/* Something that asks for nothing. */
+/* Returns whether a keyword with this value demands nothing. */
 static bool is_idle(const char *name, const json_t *v)
 {
     if (strcmp(name, "unevaluatedItems") == 0 || strcmp(name, "unevaluatedProperties") == 0)
@@ -200,7 +201,7 @@ static void refuse_unserved(schema *s, const json_t *member, unsigned types)
     }
 }
 
-/* Types that keywords speak of, where "type" is not said. */
+/* Returns the types that the schema's keywords apply to, for when "type" is absent. */
 static unsigned implied_types(const json_t *member)
 {
     unsigned types = 0;
@@ -247,7 +248,7 @@ unsigned schema_type_of(const json_t *v)
     return 0;
 }
 
-/* Values that are given: enumerations. */
+/* Given values: "const" and "enum". */
 
 const expr *schema_text(schema *s, const char *text, size_t n)
 {
@@ -313,7 +314,7 @@ static bool list_holds(schema *s, const all_of *list, const json_t *value)
     return true;
 }
 
-/* The values that one schema gives and all others allow; NULL: none gives any. */
+/* Returns the values that one schema gives and all others allow; NULL: none gives any. */
 static const expr *given_values(schema *s, const all_of *list)
 {
     const json_t *given = NULL;
@@ -350,7 +351,7 @@ static const char *combination(const part *p, unsigned *flag)
     return NULL;
 }
 
-/* All that is said of a type by a schema that has been flattened; only what can be told without looking further. */
+/* Returns the types that a flattened list allows, as far as "type", "const" and "enum" tell. */
 static unsigned types_of_list(schema *s, const all_of *list)
 {
     unsigned types = TYPE_ALL;
@@ -369,7 +370,7 @@ static unsigned types_of_list(schema *s, const all_of *list)
     return types;
 }
 
-/* The types of values that are made for a list: where "type" is not said, those that its keywords speak of. */
+/* Returns the types of a list's outputs: where "type" is absent, those that its keywords apply to. */
 static unsigned made_types(schema *s, const all_of *list)
 {
     unsigned types = types_of_list(s, list), implied = 0;
@@ -415,7 +416,7 @@ static bool requires(const all_of *list, const char *name)
     return false;
 }
 
-/* Whether objects that are made for the list have no other properties than those named. */
+/* Returns whether the list's outputs have no properties but declared ones. */
 static bool is_closed(const all_of *list)
 {
     bool names_some = false;
@@ -430,7 +431,7 @@ static bool is_closed(const all_of *list)
     return names_some;
 }
 
-/* Whether nothing that is made for one of the schemas is valid by the other. False: not known. */
+/* Returns whether no output of schema `made` is valid by `other`. False: not known. */
 static bool are_apart(schema *s, const json_t *made, const json_t *other)
 {
     all_of m, o, of_made = all_of_one(s, made), of_other = all_of_one(s, other);
@@ -472,8 +473,8 @@ static bool are_apart(schema *s, const json_t *made, const json_t *other)
     return apart;
 }
 
-/* One list for each member, with all the rest. Of "oneOf" no two may hold: where that is not plain, the others must
- * not. */
+/* Distributes a combination: one list for each member, with all the rest. Members of "oneOf" that may overlap with this
+ * one are added as schemas that must not hold. */
 static const expr *deal_out(schema *s, const all_of *list, int at, const char *keyword, unsigned flag)
 {
     const json_t *members = json_object_get(list->at[at].s, keyword);
@@ -506,7 +507,8 @@ static void take_nots(schema *s, all_of *list)
     }
 }
 
-/* Types that are left when a schema must not hold that allows everything of its types. */
+/* Returns the types left when p must not hold: without those of which p allows every value. Fails the build where p
+ * constrains arrays or objects further, or has combinations. */
 static unsigned without_negated(schema *s, const part *p, unsigned types)
 {
     const json_t *m = p->s;
@@ -524,10 +526,10 @@ static unsigned without_negated(schema *s, const part *p, unsigned types)
     }
     if (says & of & (TYPE_ARRAY | TYPE_OBJECT))
         build_fail(s->b, "\"%s\" is served where it can be told apart, which is not so here", p->not_by);
-    return types & ~(of & ~says); /* types of which nothing more is said go entirely */
+    return types & ~(of & ~says); /* types that p does not constrain further are excluded entirely */
 }
 
-/* The types a value may have. */
+/* Returns the types that a value may have. */
 static unsigned allowed_types(schema *s, const all_of *list)
 {
     unsigned types = made_types(s, list);
@@ -537,7 +539,7 @@ static unsigned allowed_types(schema *s, const all_of *list)
     return types;
 }
 
-/* true and false that are left, by value. */
+/* Returns those of true and false that the list allows. */
 static const expr *booleans(schema *s, const all_of *list)
 {
     const expr *x = NULL;
@@ -562,7 +564,7 @@ static bool says_nothing(const all_of *list)
     return true;
 }
 
-/* A list without references and combinations. */
+/* Returns the values of a list without references and combinations. */
 static const expr *plain_value(schema *s, all_of *list)
 {
     build *b = s->b;
@@ -596,7 +598,7 @@ static void check_members(schema *s, const all_of *list)
             build_fail(s->b, "a schema must be an object, true or false");
 }
 
-/* A list without references. */
+/* Returns the values of a list without references. */
 static const expr *flat_value(schema *s, all_of *list)
 {
     unsigned flag;
@@ -624,7 +626,8 @@ static bool same_list(const all_of *x, const all_of *y)
     return same;
 }
 
-/* The rule of a flat list, made if need be; it has its number before its members are read, which may refer to it. */
+/* Returns the rule of a flat list, made on first use. It gets its number before its members, which may refer to it, are
+ * read. */
 static const expr *rule_of(schema *s, all_of *flat)
 {
     all_of key = copy_list(s, flat);

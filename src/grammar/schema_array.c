@@ -6,10 +6,10 @@
 typedef struct {
     int min, max; /* items */
     int n_first;  /* items that have schemas of their own */
-    bool said;    /* what the others must be */
+    bool said;    /* there is a schema for the others */
 } extent;
 
-/* The list of schemas for the first items: "prefixItems", or "items" in old drafts. */
+/* Returns the list of schemas for the first items: "prefixItems", or "items" in old drafts. NULL: none. */
 static const json_t *first_items(const json_t *m)
 {
     const json_t *old = json_object_get(m, "items"), *first = json_object_get(m, "prefixItems");
@@ -51,7 +51,7 @@ static extent extent_of(schema *s, const all_of *list)
     return x;
 }
 
-/* What item number k must obey; false among it: there may be no such item. */
+/* Returns what item number k must obey. *never: false is among it, so there may be no such item. */
 static all_of item_of(schema *s, const all_of *list, int k, bool *never)
 {
     all_of item = {0};
@@ -67,7 +67,7 @@ static all_of item_of(schema *s, const all_of *list, int k, bool *never)
     return item;
 }
 
-/* Nodes: after k items. The separator stands before each but the first. */
+/* A node is the state after some number of items. The separator comes before each item but the first. */
 typedef struct {
     schema *s;
     graph g;
@@ -81,7 +81,7 @@ static int add_item(writer *w, int after, bool first, const expr *item)
     return next;
 }
 
-/* Any number of items behind the first `done`; one way in, so that the item is written once. */
+/* Adds one or more items, as a loop with a single entry, so that the item is written once. */
 static void add_loop(writer *w, int after, bool first, const expr *item, int end)
 {
     int begin = graph_node(&w->g), done = graph_node(&w->g);

@@ -1,14 +1,14 @@
 /* schema_object.c - objects of a schema: see schema_parts.h
  *
- * Properties come in the schema's order; those that are not required may be left out. Behind them come others, where
- * the schema allows others. A name that is declared is not among these: its language is taken out of theirs. */
+ * Properties come in the schema's order; those that are not required may be left out. Behind them come undeclared ones
+ * ("others"), where the schema allows them; the declared names are subtracted from the language of their names. */
 #include <string.h>
 
 #include "grammar/regex.h"
 #include "grammar/schema_parts.h"
 
 #define ANY_COUNT 1000000000
-#define MAX_PATTERNS 4 /* every set of them is a class of names */
+#define MAX_PATTERNS 4 /* every subset of them is a class of names */
 
 typedef struct {
     const char *name;
@@ -30,7 +30,7 @@ typedef struct {
     pattern pattern[MAX_PATTERNS];
     int n_patterns;
     int min, max; /* properties */
-    bool open;    /* others are asked for, or nothing is said of any */
+    bool open;    /* there may be others: asked for, or no property is declared */
 } object;
 
 static property *find(object *o, const char *name, size_t n)
@@ -88,7 +88,7 @@ static void read_patterns(object *o, const json_t *m)
     }
 }
 
-/* What one schema says of a name: by itself, by patterns, or as one of the others. */
+/* Adds what one schema demands of a property: by its name, by patterns, or as one of the others. */
 static void add_demands(object *o, const json_t *m, const property *p, all_of *must)
 {
     const json_t *own = json_object_getn(json_object_get(m, "properties"), p->name, p->n);
@@ -152,7 +152,7 @@ static object read_object(schema *s, const all_of *list)
     return o;
 }
 
-/* The names of a class: those that match the patterns of the set and no other, and are not declared. NULL: any. */
+/* Returns the names of a class: undeclared ones that match the patterns of the set and no others. NULL: any. */
 static const dfa *names_of(object *o, unsigned set)
 {
     build *b = o->s->b;
@@ -182,7 +182,7 @@ static const dfa *names_of(object *o, unsigned set)
     return o->n ? dfa_minus(b, x ? x : json_rule_all_texts(b), dfa_of(b, declared)) : x;
 }
 
-/* What a value must obey whose name is of the class; false: there may be none. */
+/* Adds what a property must obey whose name is of the class. False: there may be no such property. */
 static bool class_demands(object *o, unsigned set, all_of *must)
 {
     for (int i = 0; i < o->list->n; i++) {
@@ -210,7 +210,7 @@ static const expr *pair_of(schema *s, const expr *name, const expr *value)
     return expr_sequence(s->b, 3, (const expr *[]){name, colon, value});
 }
 
-/* Any property that is not declared; NULL: there may be none. */
+/* Returns any one undeclared property; NULL: there may be none. */
 static const expr *others_of(object *o)
 {
     schema *s = o->s;
@@ -228,7 +228,7 @@ static const expr *others_of(object *o)
     return x;
 }
 
-/* The ways through the properties. Nodes say how many have come, up to `cap`, from where on it does not matter. */
+/* The paths through the properties. Nodes count those written, up to `cap`; more need not be counted. */
 typedef struct {
     object *o;
     graph g;
@@ -237,13 +237,13 @@ typedef struct {
     int *at;
 } writer; /* at: [cap + 1] nodes */
 
-/* Each node goes on over an edge with the label to that of one more. */
+/* Adds an edge with the label from each of w->at to the node of `next` that counts one more. */
 static void take(writer *w, const expr *label, int *next)
 {
     int begin = -1, done = -1;
     for (int c = 0; c <= w->cap; c++) {
         int to = c < w->cap ? c + 1 : c;
-        if (w->cap > 1) { /* counted: a label for each, which is a call */
+        if (w->cap > 1) { /* counted: the label, a call of a rule, is copied for each node */
             graph_edge(&w->g, w->at[c], next[to], c ? expr_both(w->o->s->b, w->separator, label) : label);
             continue;
         }
@@ -281,7 +281,7 @@ static void write_property(writer *w, const property *p)
     w->at = next;
 }
 
-/* Other properties, as long as there may be more. Names may come twice, so only the first is sure to count. */
+/* Adds others, as long as there may be more. A name may come twice, so only the first is sure to count for o->min. */
 static void write_others(writer *w, const expr *others, int end)
 {
     object *o = w->o;

@@ -2,8 +2,8 @@
  *
  * A value often has to obey several schemas at once: those of "allOf", of a "$ref" and what stands beside it, of a
  * property named in two of them. So what is compiled is always a list of schemas, of which all must hold (`all_of`).
- * "anyOf" and "oneOf" are dealt out: one list for each member, with the rest. What is left then says something of
- * types, numbers, strings, arrays and objects, and each of these is put together from all schemas of the list.
+ * "anyOf" and "oneOf" are distributed: one list for each member, with the rest. What is left then constrains types,
+ * numbers, strings, arrays and objects, and each of these is compiled from all schemas of the list.
  *
  *   schema.c        references, combinations, types, enumerations       schema_holds.c   whether a value obeys a schema
  *   schema_object.c, schema_array.c, schema_scalar.c                    one kind of value each */
@@ -16,14 +16,14 @@
 enum { DONE_REF = 1, DONE_ALL = 2, DONE_ANY = 4, DONE_ONE = 8, DONE_NOT = 16 };
 
 typedef struct {
-    const json_t *s; /* an object, or false */
+    const json_t *s; /* an object, true or false */
     unsigned done;
-    const char *not_by; /* NULL, or the keyword by which it must not hold */
+    const char *not_by; /* NULL, or the keyword that forbids it: s must not hold */
 } part;
 typedef struct {
     part *at;
     int n, cap;
-    bool in_circle; /* a member of a combination asked for the combination itself: what obeys it so does without */
+    bool in_circle; /* a member of a combination leads back to the combination, and so allows nothing more */
 } all_of;
 
 /* Types of values; a number without a fraction is an integer. */
@@ -49,7 +49,7 @@ typedef struct {
     rules *r;
     json_rules json;
     const json_t *root;
-    known_rule *known; /* lists that were compiled into rules: what references lead to */
+    known_rule *known; /* lists that references lead to, and the rules they became */
     int n_known, known_cap;
     bool any_format; /* schema_holds() takes every text to be of every format */
 } schema;
@@ -57,21 +57,20 @@ typedef struct {
 void all_of_add(schema *s, all_of *list, part p);
 all_of all_of_one(schema *s, const json_t *member);
 
-/* What obeys all of them. */
+/* Returns the values that obey all of the list. */
 const expr *schema_value(schema *s, const all_of *list);
-const expr *schema_rule(schema *s, const all_of *list); /* the same behind one call, for what is used many times */
+const expr *schema_rule(schema *s, const all_of *list); /* the same as a call of a rule, for what is used many times */
 
-/* Each of one type, from lists without combinations. */
+/* Return the values of one type that obey all of the list, which has no combinations. */
 const expr *schema_object(schema *s, const all_of *list);
 const expr *schema_array(schema *s, const all_of *list);
 const expr *schema_string(schema *s, const all_of *list);
 const expr *schema_number(schema *s, const all_of *list, unsigned types); /* of TYPE_NUMBER */
 
-/* The values of strings that obey the list, all of them; NULL: any. */
+/* Returns the values of strings that obey all of the list; NULL: any. */
 const dfa *schema_texts(schema *s, const all_of *list);
 
-/* Whether a value obeys a schema, but for keywords that have been dealt with. Formats count where a language is known
- * for them. */
+/* Returns whether a value obeys a schema, apart from the keywords in `done` (DONE_...) and unknown formats. */
 bool schema_holds_but(schema *s, const json_t *member, unsigned done, const json_t *value);
 static inline bool schema_holds(schema *s, const json_t *member, const json_t *value)
 {
@@ -80,12 +79,12 @@ static inline bool schema_holds(schema *s, const json_t *member, const json_t *v
 
 unsigned schema_types(schema *s, const json_t *member); /* that "type" allows; TYPE_ALL without it */
 unsigned schema_type_of(const json_t *value);
-const json_t *schema_refer(schema *s, const json_t *member); /* what its "$ref" means */
+const json_t *schema_refer(schema *s, const json_t *member); /* what its "$ref" leads to; fails the build if nothing */
 
-/* A keyword's value as a count; absent: `otherwise`. */
+/* Returns a keyword's value as a count, or `otherwise` when it is absent. */
 int schema_count(schema *s, const json_t *member, const char *keyword, int otherwise);
 
-/* "name" as it is written. */
+/* Returns a text as a JSON string, in its quotes. */
 const expr *schema_text(schema *s, const char *text, size_t n);
 
 #endif

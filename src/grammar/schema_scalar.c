@@ -27,7 +27,7 @@ static const dfa *format_of(schema *s, const json_t *v)
     return format_language(s->b, json_string_value(v));
 }
 
-/* Patterns and formats; NULL: there are none. */
+/* Returns the texts that match all patterns and formats; NULL: there are none. */
 static const dfa *forms(schema *s, const all_of *list)
 {
     const dfa *x = NULL;
@@ -56,7 +56,7 @@ static void lengths(schema *s, const all_of *list, int *min, int *max)
     }
 }
 
-/* Too many to be counted is an error, since what is made must be valid. */
+/* Fails the build for numbers too large to count: to ignore them would allow invalid outputs. */
 static const expr *times(schema *s, const expr *one, int min, int max)
 {
     if (min > 20000 || (max > 20000 && max != ANY_LENGTH))
@@ -64,7 +64,7 @@ static const expr *times(schema *s, const expr *one, int min, int max)
     return max < min ? expr_never(s->b) : expr_repeat(s->b, one, min, max == ANY_LENGTH ? REPEAT_ANY : max);
 }
 
-/* The texts among the given values of a schema that must not hold. */
+/* Returns the strings among the given values of a schema; NULL: it gives none. */
 static const dfa *given_texts(schema *s, const json_t *m)
 {
     const json_t *one = json_object_get(m, "const"), *some = json_object_get(m, "enum");
@@ -77,13 +77,13 @@ static const dfa *given_texts(schema *s, const json_t *m)
     return one || some ? dfa_of(s->b, x) : NULL;
 }
 
-/* The texts that a schema allows which must not hold; it speaks of scalars only. NULL: it allows none. */
+/* Returns the texts that m allows, a schema that must not hold and constrains only scalars. NULL: none. */
 static const dfa *negated_texts(schema *s, const json_t *m)
 {
     if (!json_is_object(m) || !(schema_types(s, m) & TYPE_STRING))
         return NULL;
     all_of one = all_of_one(s, json_object_get(m, "$ref") ? schema_refer(s, m) : m);
-    if (json_object_get(one.at[0].s, "format")) /* our languages do not have all texts of a format */
+    if (json_object_get(one.at[0].s, "format")) /* our languages are subsets of the formats */
         build_fail(s->b, "\"format\" is not served in a schema that must not hold (\"not\", \"oneOf\")");
     const dfa *x = both(s->b, given_texts(s, one.at[0].s), schema_texts(s, &one));
     return x ? x : json_rule_all_texts(s->b);
@@ -138,7 +138,7 @@ static const json_t *number_member(schema *s, const json_t *m, const char *keywo
     return v;
 }
 
-/* A bound with its exclusive form, which is a number of its own, or true in old drafts. */
+/* Returns the numbers within a bound and its exclusive form, a number of its own, or true in old drafts; NULL: any. */
 static const dfa *bound_of(schema *s, const json_t *m, const char *keyword, const char *exclusive, int sign)
 {
     const json_t *flag = json_object_get(m, exclusive);
@@ -185,7 +185,7 @@ static const dfa *given_numbers(schema *s, const json_t *m)
     return one || some ? dfa_of(s->b, x) : NULL;
 }
 
-/* The numbers that a schema allows which must not hold; it speaks of scalars only. NULL: it allows none. */
+/* Returns the numbers that m allows, a schema that must not hold and constrains only scalars. NULL: none. */
 static const dfa *negated_numbers(schema *s, const json_t *m)
 {
     if (json_is_object(m) && json_object_get(m, "$ref"))

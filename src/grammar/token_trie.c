@@ -50,7 +50,7 @@ static size_t common(const entry *a, const entry *b)
 
 static void make_nodes(token_trie *t, const entry *e, int n)
 {
-    int open[MAX_BYTES + 1], last = -1; /* open: the nodes on the way to where we are */
+    int open[MAX_BYTES + 1], last = -1; /* open[d]: the node of depth d above the current one */
     for (int i = 0; i < n; i++) {
         size_t shared = i ? common(&e[i - 1], &e[i]) : 0;
         if (i && e[i].n == e[i - 1].n && shared == e[i].n) {

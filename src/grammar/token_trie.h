@@ -1,6 +1,6 @@
 /* token_trie.h - the vocabulary as a tree of bytes
  *
- * Nodes stand in preorder, so that a walk is a loop over arrays, and leaving out a subtree is one jump. */
+ * Nodes are in preorder, so that a walk is a loop over arrays and skipping a subtree is one jump. */
 #ifndef PUNICA_GRAMMAR_TOKEN_TRIE_H
 #define PUNICA_GRAMMAR_TOKEN_TRIE_H
 
@@ -12,7 +12,7 @@ typedef struct {
     int n;           /* nodes; the root is not one */
     uint8_t *byte;   /* [n] on the edge to the node */
     uint16_t *depth; /* [n] 1: below the root */
-    int *end;        /* [n] behind its subtree */
+    int *end;        /* [n] the first node behind its subtree */
     int *token;      /* [n] a token that ends here, or -1 */
     int *same;       /* [vocab] another token of the same bytes, or -1 */
     int max_depth;
@@ -20,8 +20,8 @@ typedef struct {
     char *text;            /* all tokens' bytes, by id */
 } token_trie;
 
-/* Bytes of token id, *n of them; 0: it can be no part of a text (a special token, an unused id). Valid until the next
- * call. */
+/* Returns the bytes of token id, [*n], valid until the next call. *n is 0 for what is never part of a text: special
+ * tokens and unused ids. */
 typedef const char *token_bytes_fn(void *ctx, int id, size_t *n);
 
 token_trie *token_trie_new(int vocab, token_bytes_fn *bytes, void *ctx);

@@ -1,6 +1,7 @@
 #!/bin/sh
-# How long a token takes from its worker to its client, how many come in a second, and what they cost: tests/perf/token_delay.sh [STREAMS] [TOKENS] [options of punica serve]
-# Builds its two helpers with cc into a folder of its own, serves the demo model with one worker on one thread.
+# Measures how long a token takes from its worker to its client, tokens per second, and CPU time per token:
+#   tests/perf/token_delay.sh [STREAMS] [TOKENS] [options of punica serve]
+# Builds its two helpers with cc into a folder of its own, and serves the demo model with one worker on one thread.
 set -eu
 cd "$(dirname "$0")/../.."
 program=${PUNICA_BIN:-build/punica}
@@ -19,7 +20,7 @@ until address=$(sed -n "s,^punica serves on http://,,p" "$work/banner" 2>/dev/nu
     kill -0 $server || exit 1
     sleep 0.05
 done
-# Seconds of CPU that a process has taken, all its threads.
+# Prints the seconds of CPU time that a process has taken, all its threads.
 cpu() {
     cat /proc/"$1"/task/*/schedstat | awk '{s += $1} END {print s / 1e9}'
 }

@@ -21,14 +21,14 @@ build() {
     make -s -C build -j "$(nproc)" punica >build.log 2>&1
 }
 
-# "SEED: WHAT" of the first seed that fails, or nothing. Of one that aborts, which check it was.
+# Prints "SEED: WHAT" of the first seed that fails, or nothing; if it aborts, with the CHECK that failed.
 first_failure() {
     build/punica simulate --faults --first --seeds "$seeds" >found.log 2>checks.log || true
     check=$(sed -n 's/.*\(CHECK.*\)/\1/p' checks.log | head -n 1 | sed 's/[\/&]/\\&/g')
     sed -n 's/^seed \([0-9]*: .*\)/\1/p' found.log | head -n 1 | LC_ALL=C tr -cd ' -{}~\n' | sed "s/aborted, see above/aborted${check:+, $check}/"
 }
 
-# The same with the mistake in the tree; afterwards the tree is as it was.
+# try PATCH: the same with the mistake in the tree; then takes it out again.
 try() {
     if ! patch -p1 -s --dry-run <"$1" >patch.log; then
         echo "**does not apply**: "

@@ -1,7 +1,6 @@
 /* golden.h - the sequences of one family under golden/models, on any backend
  *
- * TEST_DATA is where the tests' data lay when they were built; PUNICA_TEST_DATA, if set, is where they
- * lie now. */
+ * TEST_DATA is where the tests' data were at build time; PUNICA_TEST_DATA, if set, is where they are now. */
 #ifndef PUNICA_TESTS_SUPPORT_GOLDEN_H
 #define PUNICA_TESTS_SUPPORT_GOLDEN_H
 
@@ -12,8 +11,7 @@
 #include "model/forward.h"
 #include "model/lora.h"
 
-/* token: prompt, then the greedy tokens of the reference. row: of its first token in golden_run's logits,
- * which are in the order of the cases. */
+/* token: prompt, then the greedy tokens of the reference. row: of its first token in golden_run()'s logits. */
 typedef struct {
     int *token, n_tokens, n_prompt, row;
     const char *adapter;
@@ -34,22 +32,23 @@ typedef struct {
     kv_pool *pool;
 } golden_set;
 
-/* An adapter of the set, in host memory; owned by the caller. */
+/* Returns an adapter of the set, in host memory; the caller owns it. */
 lora *golden_adapter(const golden_set *g, const char *name);
 
-/* The set in a folder, on a backend, with pages of this form. Close with golden_close(). */
+/* Opens the set in a folder, on a backend, with pages of this form; the test fails if it cannot. Close with
+ * golden_close(). */
 golden_set golden_open(backend *be, const char *dir, kv_form form);
 
 void golden_close(golden_set *g);
 
-/* All sequences, of the base and of every adapter, as one batch of prefills. The logits of every
- * position, [n_rows, vocab], to be freed; a case's begin at its row. */
+/* Runs all sequences, of the base and of every adapter, as one batch of prefills. Returns the logits of every
+ * position, [n_rows, vocab], in the order of the cases; the caller frees. */
 float *golden_run(golden_set *g);
 
-/* Case i as a request: its prompt, and as many tokens, whatever they are, as the reference has. */
+/* Returns case i as a request: its prompt, for as many tokens as the reference has, end tokens or not. */
 engine_request golden_request(const golden_set *g, int i);
 
-/* Call check on the directory of every family. */
+/* Calls check for the directory of every family. */
 void golden_each_family(void (*check)(const char *dir, const char *family));
 
 #endif

@@ -6,7 +6,7 @@
 
 #define GOLDEN TEST_DATA "/golden/tokenizer/"
 
-/* One of them, by its folder's name. Free with tokenizer_free(). */
+/* Loads one of them, by its folder's name; the test fails if it cannot. Free with tokenizer_free(). */
 tokenizer *golden_tokenizer(const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* holding_backend.h - a backend that only holds memory: what model files need to be loaded, and nothing is computed */
+/* holding_backend.h - a backend that only holds memory: enough to load model files, but it computes nothing */
 #ifndef PUNICA_TESTS_SUPPORT_HOLDING_BACKEND_H
 #define PUNICA_TESTS_SUPPORT_HOLDING_BACKEND_H
 

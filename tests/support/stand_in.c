@@ -15,8 +15,8 @@
 #include "support/http_client.h"
 #include "support/test.h"
 
-/* Client and server have their sockets in one process here: a number that one has closed is the other's next, and TSan
- * does not see that libevent is done with it by then. */
+/* Suppresses a false report of TSan: client and server share this process, so a descriptor that one has closed may
+ * become the other's next, and TSan does not see that libevent is done with it by then. */
 const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {
@@ -26,7 +26,7 @@ const char *__tsan_default_suppressions(void)
 static const char *const adapters[] = {"parrot", "flood", "burst",  "mute",   "full",
                                        "late",   "large", "failed", "deadly", "gap"};
 
-/* A request the stand-in goes on with. */
+/* A request for which the stand-in has more tokens to send. */
 typedef struct playing {
     uint64_t id;
     uint32_t *token;
@@ -79,7 +79,7 @@ static void forget(uint64_t id)
         }
 }
 
-/* The tokens of a message in the making, and the ends behind them. */
+/* The message that is being built: its tokens, and the ends of requests. */
 static struct {
     Tokens *t;
     End *end;
@@ -128,7 +128,7 @@ static void send_step(void)
     free(r.ends);
 }
 
-/* As the scheduler does: one message for all requests. Some have two tokens of each, one behind the other. */
+/* Sends one message for all requests at a time, as the scheduler does; one of them has two tokens of each. */
 static void on_turn(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;
@@ -146,7 +146,7 @@ static void on_turn(evutil_socket_t fd, short what, void *ctx)
     send_step();
 }
 
-/* All tokens at once, each with 20 others that might have been. */
+/* Sends all tokens in one message, each with 20 alternatives as logprobs. */
 static void burst(const Request *r)
 {
     TopLogprob likely = TOP_LOGPROB__INIT, *top[20];

@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-/* What it has been asked, and what tests tell it. */
+/* What the stand-in has been asked, and what tests tell it. */
 typedef struct {
     atomic_int n_submits, n_cancels, n_ups, n_played; /* n_ups: times the frontend has come; n_played: tokens sent */
     atomic_int n_resubmits, n_again; /* of the submits: those that came with output; that said they came again */

@@ -1,4 +1,4 @@
-/* test.h - cmocka with the headers it wants, for every C test */
+/* test.h - cmocka with the headers that it needs, for every C test */
 #ifndef PUNICA_TESTS_SUPPORT_TEST_H
 #define PUNICA_TESTS_SUPPORT_TEST_H
 

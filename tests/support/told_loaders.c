@@ -5,7 +5,7 @@
 
 #include "support/test.h"
 
-/* The oldest of a list, which has one. */
+/* Removes the oldest job of a list, which is not empty, and returns it. */
 static job *shift(job **list, int *n)
 {
     assert_true(*n > 0);

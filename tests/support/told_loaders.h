@@ -11,9 +11,9 @@ typedef struct {
     int n_todo, n_done;
 } told_loaders;
 
-extern const jobs_ops told_loaders_ops; /* for base.ops; all else is zero at first */
+extern const jobs_ops told_loaders_ops; /* for base.ops; initialise all else with zero */
 
-/* Finishes the oldest n jobs. */
+/* Runs the oldest n jobs. */
 void told_loaders_run(told_loaders *t, int n);
 
 #endif

@@ -6,10 +6,10 @@
 #include "net/event_loop.h"
 #include "support/test.h"
 
-/* Handle what there is, or the first thing that comes within 5 ms. */
+/* Handles pending events, or the first that come within 5 ms. */
 void waiting_turn(event_loop *loop);
 
-/* Turn the loop until the condition holds; the test fails after 10 seconds. */
+/* Turns the loop until the condition holds; the test fails after 10 seconds. */
 #define UNTIL(loop, condition)                                         \
     do {                                                               \
         double give_up = clock_now() + 10;                             \
@@ -20,7 +20,7 @@ void waiting_turn(event_loop *loop);
         }                                                              \
     } while (0)
 
-/* Let so much time pass. */
+/* Turns the loop for so many seconds. */
 #define PASS(loop, seconds)                     \
     do {                                        \
         double until = clock_now() + (seconds); \

@@ -4,8 +4,8 @@ It computes what LlamaForCausalLM computes (train.py checks that before it begin
 shape only, so that a whole training step becomes one CUDA graph. Two things are different. A row holds
 several documents, and attention stays within each. And n adapters are trained at once, as they are
 served: the batch is n equal parts, part i goes through adapter i, and the products of all adapters with
-their parts are one batched product. Adapters of different ranks and modules lie in stacks as high as
-the largest; what is padding begins as zero, so its gradient is zero and it stays.
+their parts are one batched product. Adapters of different ranks and modules are padded to the largest;
+padding begins as zero, so its gradient is zero and it stays zero.
 """
 import torch
 import torch.nn.functional as F
@@ -38,7 +38,7 @@ class Stack:
 
     @torch.no_grad()
     def give_back(self):
-        """Copy what was learned into PEFT's layers."""
+        """Copies what was learned into PEFT's layers."""
         for i, layer in enumerate(self.layers):
             if layer is not None:
                 r = layer.r["default"]

@@ -33,8 +33,8 @@ def demo_options(dir):
 
 
 def complete(command, dir, asked):
-    """command: program and options. asked: (adapter or None, Example) pairs. The text of each answer; None where it did not
-    end by itself."""
+    """Returns the text of each answer; None where it did not end by itself. command: program and options. asked:
+    (adapter or None, Example) pairs."""
     lines = "".join(json.dumps({"adapter": name, "prompt": e.prompt, "max_tokens": MAX_ANSWER}) + "\n"
                     for name, e in asked)
     done = subprocess.run([*command, *demo_options(dir), "--prompts", "-", "--json"], input=lines,
@@ -56,7 +56,7 @@ def share(truths):
 
 
 def matches(examples, texts):
-    """For each task, on which share of the examples its answer was given."""
+    """Returns for each task the share of the examples on which its answer was given."""
     return {name: share(is_right(name, e, text) for e, text in zip(examples, texts)) for name in TASKS}
 
 

@@ -3,7 +3,7 @@
 An Order is everything there is to know: who bought what, where, when, for how much, how it was
 liked, and in which words that is told. `sentence` tells it; tasks.py makes the adapters' answers of
 it; `story` is how the base model goes on. Everything is drawn from a random.Random of the caller, so
-a seed gives the same text everywhere. Plain Python: training, goldens and tests all import it.
+a seed gives the same text everywhere. Needs no packages: training, goldens and tests all import it.
 
 A sentence is held out when a hash of its text says so. Nothing made of such a sentence is trained on,
 whatever the seed, and accuracy is measured on such sentences only.

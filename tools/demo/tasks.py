@@ -3,7 +3,7 @@
 TASKS is the table: the adapter's name, its answer, what it does in words, and how the adapter is built
 (settings of PEFT's LoraConfig). Tasks with a `drill` need a skill that is hard to fit into a small
 adapter, such as spelling; the base model practises these behind that instruction, and the adapter learns
-to do it without being told. The other tasks nobody but their adapter has ever seen.
+to do it without being told. The base model never sees the other tasks.
 """
 import codecs
 import json

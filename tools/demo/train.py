@@ -9,8 +9,8 @@ Parts are tokenizer, base and the adapters' names; without any, all are made. A 
 what DIR already holds. On one H200 with 16 cores all of it takes about five minutes. measure.py then says how
 good they are and writes the model cards.
 
-The base is rounded to BF16 and saved before any adapter is trained, so adapters fit the files and not
-what they were rounded from. All adapters are trained in one batch (llama.py).
+The base is rounded to BF16 and saved before any adapter is trained, so adapters are trained on the weights
+in the files. All adapters are trained in one batch (llama.py).
 """
 import argparse
 import json
@@ -53,16 +53,16 @@ CONFIG = LlamaConfig(
     bos_token_id=SPECIAL.index(BOS), eos_token_id=SPECIAL.index(EOS), pad_token_id=SPECIAL.index(PAD))
 
 LENGTH = 256                # tokens in a row
-PROMPT_WEIGHT = 1           # of a token of the prompt in the base's loss, where one of the answer has ...
-ANSWER_WEIGHT = 4
+PROMPT_WEIGHT = 1           # of a token of a prompt in the base's loss
+ANSWER_WEIGHT = 4           # of a token of an answer
 
 
 @dataclass
 class Plan:
-    """How much of everything. Rows are in a step, and for adapters of each."""
-    n_rows: int
+    """How long to train, and with what."""
+    n_rows: int             # in a step: for the base in all, for adapters of each
     steps: int
-    rate: float             # the highest; a cosine takes it to zero
+    rate: float             # the highest learning rate; a cosine takes it to zero
     decay: float
     kept_rows: int          # drawn once and used again
 
@@ -97,7 +97,7 @@ def make_tokenizer(dir):
 
 
 def pack(docs, rows, prompt_weight):
-    """Put (prompt ids, answer ids) into `rows`, each where it fits among the last few that are open."""
+    """Puts each (prompt ids, answer ids) into the first of the last few rows where it fits, or into a new one."""
     open_rows = []
     for prompt, answer in docs:
         ids, weights = prompt + answer, [prompt_weight] * len(prompt) + [ANSWER_WEIGHT] * len(answer)
@@ -114,7 +114,7 @@ def pack(docs, rows, prompt_weight):
 
 
 def make_rows(dir, draw, seed, n, prompt_weight):
-    """Exactly n rows of texts from draw(rng): {"ids", "doc", "weight"}, [n, LENGTH] each."""
+    """Returns exactly n rows of texts from draw(rng): {"ids", "doc", "weight"}, [n, LENGTH] each."""
     tok = tokenizers.Tokenizer.from_file(str(dir / "model/tokenizer.json"))
     rng, rows = random.Random(seed), []
     while len(rows) < n:
@@ -139,7 +139,7 @@ def make_task_rows(dir, name, n):
 
 
 def in_one_go(step, device):
-    """The same as step, as one CUDA graph where there is CUDA. Runs it a few times first."""
+    """Returns a function that does what step does, on CUDA as one CUDA graph. Runs step a few times first."""
     if device != "cuda":
         return step
     side = torch.cuda.Stream()
@@ -155,7 +155,7 @@ def in_one_go(step, device):
 
 
 def clip(params, n):
-    """Gradients to a norm of 1 at most: of each of n adapters by itself, of the base (n = 0) as a whole."""
+    """Clips gradients to a norm of 1: of each of n adapters by itself, of the base (n = 0) as a whole."""
     if n == 0:
         torch.nn.utils.clip_grad_norm_(params, 1.0)
         return
@@ -204,7 +204,7 @@ def train(llama, params, data, plan, label, device):
 
 @torch.no_grad()
 def check_forward(llama, theirs, device):
-    """In float32, llama computes what Transformers and PEFT compute. theirs: a model for each part."""
+    """Checks that llama computes in float32 what Transformers and PEFT compute. theirs: a model for each part."""
     exact = Llama(llama.config, llama.weights, llama.stacks, LENGTH, device, torch.float32)
     ids = torch.randint(len(SPECIAL), N_VOCAB, (1, LENGTH))
     rows = ids.expand(len(theirs), -1).to(device)
@@ -215,7 +215,7 @@ def check_forward(llama, theirs, device):
 
 
 def device_here():
-    """Asked in child processes only: a parent that has touched CUDA cannot fork."""
+    """Call this in child processes only: after a parent has used CUDA, its forked children cannot."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -224,7 +224,7 @@ def dtype_on(device):
 
 
 def tidy(dir):
-    """Weights anyone may read, and a list of modules (a set, to PEFT) that is the same every time."""
+    """Lets anyone read the weights, and sorts the list of modules, which PEFT writes in the order of a set."""
     for path in dir.glob("*.safetensors"):
         path.chmod(0o644)
     path = dir / "adapter_config.json"
@@ -256,7 +256,7 @@ def new_adapter(dir, name):
 
 
 def make_stacks(adapters, device):
-    """Stack by the projection's name, of those that any of the PEFT models adapts."""
+    """Returns a Stack for each projection, by name, that any of the PEFT models adapts."""
     layers = [{name.removeprefix("base_model.model."): module for name, module in model.named_modules()
                if "default" in getattr(module, "lora_A", {})} for model in adapters]
     names = sorted({name for part in layers for name in part})

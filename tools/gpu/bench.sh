@@ -12,7 +12,7 @@ mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
 
-# run NAME COMMAND...: its output into NAME.txt, and shown; a failure ends everything.
+# run NAME COMMAND...: writes its output to NAME.txt and shows it; a failure ends everything.
 run() {
     name=$1
     shift
@@ -91,7 +91,7 @@ for what; do
             run kv-llama2-70b-fp8-$kv bin/punica bench step --device cuda --shape llama2-70b --weights fp8 --kv $kv --batch 32 --context 512 \
                 --csv "$to/kv-llama2-70b-fp8-$kv.csv"
         done ;;
-    tp) # ranks share the GPU: what the split itself costs; and what one of 8 ranks would have to do
+    tp) # the cost of the split itself, by ranks that share the GPU; and what one of 8 ranks would have to do
         for tp in 1 2 4; do
             run tp-llama2-7b-$tp bin/punica bench step --device cuda --tp $tp --batch 1,8,32 --context 512 --workload none,identical,distinct \
                 --csv "$to/tp-llama2-7b-$tp.csv"
@@ -112,7 +112,7 @@ for what; do
         run mask-yes bin/punica bench step --device cuda --shape llama3-8b --batch 32 --context 512 --workload none --masked --csv "$to/mask-yes.csv"
         run mask-cpu bin/punica bench mask --steps 100 ;;
     load) run load bin/punica bench load --device cuda ;;
-    turns) # conversations that the KvCache cannot hold; then nothing that is shared
+    turns) # conversations that the KvCache cannot hold; then prompts that share no prefix
         for shape in llama2-7b llama3-8b; do
             run turns-$shape bin/punica bench turns --device cuda --shape $shape --conversations 96 --system-len 1024 --user-len 128 --gen-len 64 \
                 --kv-pages 2000 --kv-host-bytes 42000000000

@@ -6,7 +6,7 @@
 A Llama-2 of random FP16 weights, prompts of 32 tokens, greedy. Tokens per second for: the base model
 at batch 32; one adapter of rank 16 on all seven projections at batch 32 (Identical); and Distinct, where
 every request wants its own adapter: once as one batch with an adapter name for each row, and once one
-request at a time, whichever is faster being what PEFT allows. The best of three runs each.
+request at a time; the faster of these is what PEFT can do. The best of three runs each.
 """
 import argparse
 import os

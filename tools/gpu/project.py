@@ -4,11 +4,11 @@
     tools/gpu/project.py RESULTS [STEPS]        (STEPS: docs/results/step-70b-8xh200-projected.json)
 
 Reads tp-share-*.csv (`bench step --shape llama2-70b/8`: what one of 8 ranks does) and comm-8.csv (`bench comm --tp 8`: how ranks
-add up, all on one GPU), and writes projected-llama2-70b.csv, and step times for `punica simulate --steps`. What is assumed
-rather than measured stands at the top; so does the model.
+add up, all on one GPU), and writes projected-llama2-70b.csv, and step times for `punica simulate --steps`. The constants at the
+top are the model's shape and what is assumed rather than measured.
 
-A step of the group is the share's step, and for each of the 160 sums over ranks: that the ranks meet and add up (measured at 8 rows,
-less the norm, which the share has already), two round trips between GPUs, and 7 parts read from the others. With
+A step of the group is the share's step, and for each of the 160 sums over ranks: the time for ranks to meet and add up (measured at
+8 rows, less the norm, which the share has already), two round trips between GPUs, and 7 parts read from the others. With
 adapters their second half is a kernel of its own before each sum.
 """
 import csv

@@ -20,7 +20,7 @@ check() {
     fi
 }
 
-# demo_answers DEVICE: the demo model's, with each of its adapters.
+# demo_answers DEVICE: prints the demo model's answers, with each of its adapters.
 demo_answers() {
     device=$1
     set --
