@@ -543,8 +543,7 @@ __device__ __forceinline__ void write_out(const attention_call<T> &a, const deco
 }
 
 /* How n states of a head are merged, n a power of 2 up to 32. Lane i has m_i and l_i of state i (lanes from n on repeat
- * the first n). weight: of the lane's state, 2^(m_i - m); m: the maximum of all m_i; l: the sum of all weight_i *
- * l_i. */
+ * the first n). m: the maximum of all m_i; weight: of the lane's state, 2^(m_i - m); l: the sum of weight_i * l_i. */
 typedef struct { float weight, m, l; } merged;
 
 static __device__ __forceinline__ merged merge_weights(float m_i, float l_i, int n)

@@ -1,4 +1,4 @@
-/* sgmv_shrink.cuh - v[row, r] = scale * sum over k of x[row, k] A[r, k], for decodes: tiles of up to 16 rows
+/* sgmv_shrink.cuh - v[row, r] = scale * sum over k of x[row, k] A[r, k], for tiles of up to 16 rows
  *
  * A site is a linear layer; its parts are the projections fused in it (q, k and v, or gate and up), each with an A
  * [rank, in] of its own. x and A are 16-bit, their rows are aligned to 16 bytes, and `in` is a multiple of 8. The
