@@ -5,17 +5,17 @@
 #include "backend/cuda/fp8.cuh"
 #include "backend/cuda/mma.cuh"
 
-enum { TILE = 16 }; /* positions that tensor cores take at a time; a page is whole TILEs */
+enum { TILE = 16 }; /* positions that one mma takes; a page is whole TILEs */
 
-/* One attention call; passed to kernels by value. Strides of the KvCache count bytes. Kernels are made for both kinds
- * of it, F8 and of T. */
+/* One attention call, passed to kernels by value. Strides of the KvCache count bytes. Each kernel has two instances,
+ * for a KvCache of F8 and of T. */
 template <typename T> struct attention_call {
     step s;
     heads h;
     int group;  /* query heads that share a key/value head */
     int window; /* 0: none */
     int page_len, n_rows, qkv_cols;
-    int page_tiles; /* TILEs in a page, and what quotient_by_magic() divides by it with */
+    int page_tiles; /* TILEs in a page; page_magic: for quotient_by_magic() by it */
     unsigned page_magic;
     float scale;        /* log2(e) / sqrt(head_dim): softmax is computed with powers of 2 */
     size_t page_stride; /* from a page to the next */
@@ -34,7 +34,7 @@ static __device__ __forceinline__ float exp2_fast(float x)
     return y;
 }
 
-/* The first position that the query at `position` attends to. */
+/* Returns the first position that the query at `position` attends to, 0 without a window. */
 static __device__ __forceinline__ int first_seen(int position, int window)
 {
     return window > 0 ? max(position + 1 - window, 0) : 0;
@@ -45,32 +45,32 @@ template <bool F8, typename T> __device__ constexpr int kv_size()
     return F8 ? 1 : (int)sizeof(T);
 }
 
-/* The scales of F8 keys, which stand behind their block's numbers. `at`: the begin of the block. */
+/* Returns the scales of an F8 block of keys or values, which lie behind its numbers. `at`: the block's first byte. */
 template <typename T> __device__ __forceinline__ const float *kv_scales(const attention_call<T> &a, const char *at)
 {
     return (const float *)(at + (a.page_len * a.h.head_dim + 3) / 4 * 4);
 }
 
-/* The block of keys that holds `position` of a sequence with these pages. */
+/* Returns the block of keys that holds `position` of a sequence with these pages. */
 template <typename T>
 __device__ __forceinline__ const char *keys_at(const attention_call<T> &a, const int *pages, int kv_head, int position)
 {
     return a.kv + pages[position / a.page_len] * a.page_stride + kv_head * a.head_stride;
 }
 
-/* n / d by multiplication with a magic number, 2^32 / d rounded up (0 for d = 1): exact while n < 2^32 / d. */
+/* Returns n / d by multiplication with a magic number, 2^32 / d rounded up (0 for d = 1): exact while n < 2^32 / d. */
 static __device__ __forceinline__ int quotient_by_magic(int n, unsigned magic)
 {
     return magic ? (int)__umulhi((unsigned)n, magic) : n;
 }
 
-/* The place of a TILE among those of its page. */
+/* Returns the index of a TILE within its page. */
 template <typename T> __device__ __forceinline__ int tile_in_page(const attention_call<T> &a, int tile)
 {
     return tile - quotient_by_magic(tile, a.page_magic) * a.page_tiles;
 }
 
-/* Keys of a TILE that lies in this page. */
+/* Returns the keys of a TILE, which lies in this page. */
 template <int D, bool F8, typename T>
 __device__ __forceinline__ const char *tile_keys(const attention_call<T> &a, int page, int kv_head, int tile)
 {

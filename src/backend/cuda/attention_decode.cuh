@@ -2,20 +2,20 @@
  *
  * Bound by reading the KvCache, so everything serves to keep copies in flight. A work item is one split (split-KV)
  * of the positions that a row sees (decode_split), for one key/value head and up to HEADS_PER_ITEM of the query heads
- * that share it. Clusters of blocks (of one block where work items are many) are persistent: they run the
- * work items that the plan assigns to them. Each warp has a ring of tiles in shared memory, TILE positions of keys and
- * values each, and copies ahead of its arithmetic, on into later work items. For a cluster of one block:
+ * that share it. Clusters of blocks (of one block where work items are many) are persistent: each runs the list of work
+ * items that schedule_attention() (cuda_step.c) made for it. Each warp has a ring of tiles in shared memory, TILE
+ * positions of keys and values each, and prefetches into it, on into later work items. For a cluster of 4 warps:
  *
  *   work 271, tiles 0 4 | work 7, tiles 0 4 8 | ...        warp 0
  *             tiles 1 5 |         tiles 1 5 9 | ...        warp 1
  *                   ^ arithmetic        ^ copies
  *
- * Copies of positions that earlier invocations wrote need not wait for the kernels before this one. Keys are
- * the 16-row operand, query heads the columns, so a group of 8 heads wastes nothing: S^T = K Q^T, then
- * O^T = V^T P^T. Each warp keeps an online-softmax state of its own: the maximum m, the sum l and the output o, not
- * divided by l. When the work item ends the cluster merges the states of its warps through its shared memory. Only long
- * sequences have several splits, whose states are the partial results; the last block to arrive merges them, in order
- * of position. */
+ * Copies of positions that earlier invocations wrote need not wait for the kernels before this one. Keys are mma's 16
+ * rows and query heads its 8 columns, so 8 heads waste nothing: S^T = K Q^T, then O^T = V^T P^T. Each warp keeps an
+ * online-softmax state of its own: the maximum m, the sum l and the output o, not yet divided by l. At the end of a
+ * work item the cluster merges the states of its warps through its shared memory. Only long sequences have several
+ * splits. Each then leaves its merged state in device memory, a partial result; the last block to arrive merges these,
+ * in order of position. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
 #define PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
 
@@ -26,38 +26,38 @@ enum {
     HEADS_PER_ITEM = 8, /* query heads of a work item at most: the columns of mma.m16n8k16 */
     DECODE_MAX_WARPS = 8,
 };
-/* Warps of a cluster, and KV splits of a sequence, at most: when states are merged, each has a lane of a warp. */
+/* The most warps of a cluster and KV splits of a sequence: a merge gives each state a lane of a warp. */
 enum { CLUSTER_MAX_WARPS = 32, MAX_KV_SPLITS = 32 };
 
-/* Stages of a warp's ring, a tile of keys and values each. The numbers are plain choices, but for the 3 of 16-bit heads
- * of 128: these are the most with which DECODE_MAX_WARPS warps fit an SM of Hopper. Where so many warps do not fit, as
- * with heads of 256, grid_for() in cuda_attention.cu launches half of them. */
+/* Stages of a warp's ring, a tile of keys and values each. Not tuned, but for the 3 of 16-bit heads of 128: the most
+ * with which DECODE_MAX_WARPS warps fit an SM of Hopper. Where so many warps do not fit, as with heads of 256,
+ * grid_for() in cuda_attention.cu launches half of them. */
 static __host__ __device__ constexpr int decode_stages(int head_dim, bool f8)
 {
     return head_dim <= 64 ? (f8 ? 6 : 4) : head_dim <= 128 ? (f8 ? 4 : 3) : (f8 ? 3 : 2);
 }
 
-/* Bytes of a stage: keys, values, and the scales of F8 ones, TILE of keys and TILE of values. */
+/* Bytes of a stage: TILE keys and TILE values, with their scales where they are F8. */
 static __host__ __device__ constexpr int decode_stage_bytes(int head_dim, bool f8)
 {
     return 2 * TILE * (f8 ? head_dim + 4 : 2 * head_dim);
 }
 
-/* Bytes of the ring. */
+/* Bytes of a warp's ring. */
 static __host__ __device__ constexpr int decode_ring_bytes(int head_dim, bool f8)
 {
     return decode_stages(head_dim, f8) * decode_stage_bytes(head_dim, f8);
 }
 
-/* Floats from the output of one head to the next head's when warps are merged. The 4 in excess of head_dim keep
- * store_state() free of bank conflicts: the lanes of a quad store to every other head, 8 banks apart, and the quads to
- * the banks in between; for F8 the compiler makes each pair of adjacent columns one 8-byte store. */
+/* Floats from the output of one head to that of the next in a merge. The padding of 4 keeps store_state() free of bank
+ * conflicts: the lanes of a quad store to every other head, 8 banks apart, and the 8 quads fill the banks in between.
+ * (For F8 the compiler merges the stores of two adjacent columns into one of 8 bytes.) */
 static __host__ __device__ constexpr int merge_stride(int head_dim)
 {
     return head_dim + 4;
 }
 
-/* Shared memory of a block: the rings; then the state of each warp for each of up to max_heads heads; then a flag. */
+/* Shared memory of a block in bytes: the rings; then the state of each warp, of up to max_heads heads; then a flag. */
 static inline size_t decode_shared_bytes(int head_dim, bool f8, int warps, int max_heads)
 {
     int merge = max_heads * merge_stride(head_dim) + 2 * HEADS_PER_ITEM;
@@ -66,10 +66,10 @@ static inline size_t decode_shared_bytes(int head_dim, bool f8, int warps, int m
 
 /* This block's place in its cluster and in the grid. */
 typedef struct {
-    int size, rank;         /* blocks in the cluster; which of them */
-    int index;              /* which cluster of the grid */
-    int block_warps, warps; /* of a block, of the cluster; the latter a power of 2 up to CLUSTER_MAX_WARPS */
-    int warp;               /* this one, in its block; by a shuffle, so that the compiler knows it to be uniform */
+    int size, rank;         /* blocks in the cluster; this block's index among them */
+    int index;              /* of the cluster in the grid */
+    int block_warps, warps; /* of a block; of the cluster, a power of 2 up to CLUSTER_MAX_WARPS */
+    int warp;               /* of this warp in its block; by a shuffle, so that the compiler knows it to be uniform */
 } decode_cluster;
 
 static __device__ __forceinline__ decode_cluster cluster_of_block(int size)
@@ -84,7 +84,7 @@ static __device__ __forceinline__ decode_cluster cluster_of_block(int size)
     return t;
 }
 
-/* The cluster's barrier in two halves; for a cluster of one block __syncthreads(), which costs less. */
+/* The cluster's barrier, arrive and wait; for a cluster of one block __syncthreads() in the wait, which costs less. */
 static __device__ __forceinline__ void decode_arrive(decode_cluster t)
 {
     if (t.size > 1)
@@ -99,24 +99,25 @@ static __device__ __forceinline__ void decode_wait(decode_cluster t)
         __syncthreads();
 }
 
-/* The partial results of KV splits, which are their states, in device memory. */
+/* The partial results in device memory: the merged state of each KV split. */
 typedef struct {
     float *o;          /* [splits, n_heads, head_dim] */
     float2 *ml;        /* [splits, n_heads] (m, l) */
-    unsigned *arrived; /* [splits, n_head_groups] blocks done with a row, at its first split; 0 between launches */
+    unsigned *arrived; /* [splits, n_head_groups] at a row's first split: blocks done with the row; 0 between
+                        * launches */
 } decode_partials;
 
 /* A work item: one split of a row, and one group of query heads. */
 typedef struct {
     int split, head_group; /* head_group: one of n_head_groups() */
     int kv_head;
-    int first_head, n_heads;   /* query heads [first_head, first_head + n_heads); heads below are numbered from there */
+    int first_head, n_heads;   /* query heads; a `head` in the functions below counts from first_head */
     int from, to;              /* positions; from = to = 0 where the split lies before the window */
     int row, pages;            /* as in decode_split */
-    int first_split, n_splits; /* the splits that make up the row's result: those the window reaches */
+    int first_split, n_splits; /* the splits that make up the row's result: those within the window */
 } decode_work;
 
-/* Head groups, hence work items, per split; `group` query heads share a key/value head. */
+/* Returns the number of head groups, hence work items, per split; `group` query heads share a key/value head. */
 static __host__ __device__ __forceinline__ int n_head_groups(heads h, int group)
 {
     return h.n_kv_heads * ((group + HEADS_PER_ITEM - 1) / HEADS_PER_ITEM);
@@ -127,7 +128,7 @@ template <typename T> __device__ __forceinline__ int split_of_work(const attenti
     return work / n_head_groups(a.h, a.group);
 }
 
-/* Describes work item number `work`, which is of this split. */
+/* Describes work item number `work`, which belongs to this split. */
 template <typename T>
 __device__ __forceinline__ decode_work work_at(const attention_call<T> &a, int work, decode_split split)
 {
@@ -143,7 +144,7 @@ __device__ __forceinline__ decode_work work_at(const attention_call<T> &a, int w
     w.pages = split.pages;
     int window_begin = first_seen(split.len - 1, a.window), n_unseen = 0; /* n_unseen: splits before the window */
     if (window_begin > 0) {
-        /* All splits of a row but the last have one length: split 0 ends there, and split i begins at i times that. */
+        /* All splits of a row but the last are of one length: split 0 ends at it, and split i begins at i times it. */
         int split_len = split.index > 0 ? split.from / split.index : split.to;
         n_unseen = window_begin / split_len;
     }
@@ -155,26 +156,27 @@ __device__ __forceinline__ decode_work work_at(const attention_call<T> &a, int w
     return w;
 }
 
-/* The first tile of a work item that is this warp's. */
+/* Returns the first tile of the work item that this warp attends to. */
 static __device__ __forceinline__ int first_tile(const decode_work &w, decode_cluster cluster)
 {
     return w.from / TILE + cluster.rank * cluster.block_warps + cluster.warp;
 }
 
-/* The next tile a warp copies, somewhere in its cluster's list of work items (step.next_work). To hide the latency of
- * these loads the cursor looks up ahead of their use the split of the next work item, the number of the one after that,
- * and the page of the tile. A work item number of n_work or more ends the list. */
+/* The next tile that a warp copies, in its cluster's list of work items (step.next_work). To hide the latency of these
+ * loads, the cursor loads ahead of their use the split of the next work item, the number of the one after that, and the
+ * page of the tile. A work item number of n_work or more ends the list. */
 typedef struct {
     int work, next_work, next_next_work; /* the tile's work item, the next one, the next but one */
     int n_work;
     int tile, end_tile;      /* tile holds positions from tile * TILE on; end_tile ends the work item's tiles */
-    int to, fresh_tile;      /* of the work item: end of its positions; the first tile that this invocation writes to */
+    int to, fresh_tile;      /* of the work item: end of its positions; its first tile that this invocation writes to */
     int kv_head, page;       /* of the tile */
     const int *pages;        /* of the sequence */
     decode_split next_split; /* of next_work */
 } decode_cursor;
 
-/* Begins the work item c->work, which is of this split; loads what the next one will need. */
+/* Moves the cursor to the start of work item c->work, which belongs to this split, and loads what the next one will
+ * need. */
 template <typename T>
 __device__ __forceinline__ void cursor_load(decode_cursor *c, const attention_call<T> &a, decode_cluster cluster,
                                             decode_split split)
@@ -192,7 +194,7 @@ __device__ __forceinline__ void cursor_load(decode_cursor *c, const attention_ca
     }
 }
 
-/* Moves on, where need be, to a work item that has tiles for this warp. */
+/* Moves the cursor on, where its work item has no tile left for this warp, to the next one that has. */
 template <typename T>
 __device__ __forceinline__ void cursor_seek(decode_cursor *c, const attention_call<T> &a, decode_cluster cluster)
 {
@@ -206,6 +208,7 @@ __device__ __forceinline__ void cursor_seek(decode_cursor *c, const attention_ca
     c->page = c->pages[quotient_by_magic(c->tile, a.page_magic)];
 }
 
+/* Returns a cursor at the first tile of this warp. */
 template <typename T>
 __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a, decode_cluster cluster)
 {
@@ -213,7 +216,7 @@ __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a
     c.n_work = a.s.n[COUNT_DECODE_SPLITS] * n_head_groups(a.h, a.group);
     c.work = a.s.first_work[cluster.index];
     if (c.work < c.n_work) {
-        c.next_split = a.s.decode[split_of_work(a, c.work)]; /* that of c.work, until cursor_load() has begun it */
+        c.next_split = a.s.decode[split_of_work(a, c.work)]; /* of c.work, until cursor_load() stores the next */
         c.next_work = a.s.next_work[c.work];
         cursor_load(&c, a, cluster, c.next_split);
         cursor_seek(&c, a, cluster);
@@ -221,9 +224,9 @@ __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a
     return c;
 }
 
-/* Swizzles of F8 tiles in shared memory: rows of D bytes whose 16-byte chunks are permuted by the row's number. Keys
- * are read by two rows of lanes, four chunks each, at a time; values, by ldmatrix, one chunk of eight rows: neither
- * meets a bank twice. */
+/* Swizzles of F8 tiles in shared memory: rows of D bytes whose 16-byte chunks are permuted by the row's number. Both
+ * reads are free of bank conflicts: of keys, 8 lanes at a time read four chunks of each of two rows; of values,
+ * ldmatrix reads one chunk of each of eight rows. */
 template <int D> __device__ __forceinline__ unsigned f8_key_offset(int row, int chunk)
 {
     return (unsigned)(row * D + ((D > 64 ? chunk ^ (row & 1) << 2 : chunk) << 4));
@@ -234,8 +237,8 @@ template <int D> __device__ __forceinline__ unsigned f8_value_offset(int row, in
     return (unsigned)(TILE * D + row * D + ((chunk ^ (D > 64 ? row & 7 : row >> 1 & 3)) << 4));
 }
 
-/* Starts copying a tile of F8 keys and values, which begins at `keys`, and their scales. Scales of positions past the
- * end are copied too, and not used. */
+/* Starts copying the first n_valid positions of a tile of F8 keys (at `keys`) and values, and zeros for the others; and
+ * the scales of all of them, unused where there is no position. */
 template <int D, typename T>
 __device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_call<T> &a, const char *keys,
                                              const float *scales, int n_valid)
@@ -255,7 +258,8 @@ __device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_cal
 }
 
 /* Starts copying the cursor's tile, keys then values, and moves the cursor on. Positions past the end become zeros:
- * what lies there was never written. Always commits a group, if an empty one, so that copy_wait() can count. */
+ * their memory was never written. Commits a group even when there is no tile left, so that copy_wait() can count
+ * groups. */
 template <int D, bool F8, typename T>
 __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c, const attention_call<T> &a,
                                                decode_cluster cluster)
@@ -274,8 +278,8 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
         unsigned to = stage + chunk_offset<D>(row, lane % CHUNKS);
 #pragma unroll
         for (int i = 0; i < TILE / ROWS; i++) {
-            /* The offset is chunk_offset<D>(row + i * ROWS, ...): row and i * ROWS have no bit in common, so the
-             * swizzle of their sum is the exclusive-or of their swizzles. */
+            /* This is chunk_offset<D>(row + i * ROWS, ...): row and i * ROWS have no bit in common, so the swizzle of
+             * their sum is the exclusive-or of their swizzles. */
             unsigned at = (to ^ (i * ROWS % 8 << 4)) + i * 512;
             copy_16(at, keys + i * 512, i * ROWS < valid);
             copy_16(at + TILE * D * 2, values + i * 512, i * ROWS < valid);
@@ -286,8 +290,8 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
     copy_commit();
 }
 
-/* A warp's online-softmax state for a work item. Lane 4 * g + t has heads 2t and 2t + 1. o and l are relative to m, the
- * maximum over all tiles so far; l is only this lane's part of the sum. */
+/* A warp's online-softmax state for a work item, and its queries. Lane 4 * g + t has o, m and l of heads 2t and 2t + 1.
+ * o and l are relative to m, the maximum over all tiles so far; l is only this lane's part of the sum. */
 template <int D> struct decode_state {
     unsigned q[D / 16][2]; /* B operand: (columns 16 k + 2t.. and + 8 of head g); F8: see load_f8_queries */
     float o[D / 16][4];    /* (columns 16 i + g and + 8, heads 2t and 2t + 1); F8: columns 16 i + 2g and + 1 */
@@ -307,9 +311,9 @@ __device__ __forceinline__ void load_16bit_queries(decode_state<D> *st, const at
     }
 }
 
-/* Loads queries in the order of F8 keys. A product sums over the head's columns in any order, if it is the same for
- * both operands. F8 keys come as 16 adjacent bytes to a lane, a word of which is widened to (bytes 0 and 1, bytes 2 and
- * 3), or for BF16 (1 and 3, 0 and 2): the queries follow. */
+/* Loads queries in the order of F8 keys. A product may sum over the head's columns in any order that is the same for
+ * both operands. A lane reads F8 keys as 16 adjacent bytes; each word of them is widened to bytes (0, 1) and (2, 3),
+ * for BF16 to (1, 3) and (0, 2), and the queries take the same order. */
 template <int D, typename T>
 __device__ __forceinline__ void load_f8_queries(decode_state<D> *st, const attention_call<T> &a, const decode_work &w)
 {
@@ -342,8 +346,8 @@ template <int D> __device__ __forceinline__ void clear_state(decode_state<D> *st
     st->l[0] = st->l[1] = 0.0f;
 }
 
-/* The online-softmax update. s: scores of positions g, g + 8 (of the tile) and heads 2t, 2t + 1, as in D of mma.cuh;
- * they become weights, and the state's l and o are rescaled to the new m. */
+/* The online-softmax update. s: scores of positions g and g + 8 of the tile and heads 2t and 2t + 1, as in D of
+ * mma.cuh; they become weights, and l and o are rescaled to the new m. */
 template <int D> __device__ __forceinline__ void online_softmax(decode_state<D> *st, float s[4])
 {
     float m[2] = {fmaxf(s[0], s[2]), fmaxf(s[1], s[3])}, rescale[2];
@@ -369,14 +373,14 @@ template <int D> __device__ __forceinline__ void online_softmax(decode_state<D> 
 }
 
 /* Attends to the tile at `position`: S^T = K Q^T, online softmax, O^T += V^T P^T. Only positions in [w.from, w.to)
- * count, at least one of them. */
+ * count; the tile has at least one of them. */
 template <int D, typename T>
 __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage, int position, const decode_work &w,
                                             float scale)
 {
-    constexpr int AHEAD = D / 16 < 8 ? D / 16 : 8; /* operands loaded before the first is used */
+    constexpr int AHEAD = D / 16 < 8 ? D / 16 : 8; /* operands that are loaded before the first is used */
     unsigned keys = stage + by_rows<D>(), values = stage + TILE * D * 2 + by_columns<D>();
-    float s[2][4] = {}; /* two sums, so that products need not wait for each other */
+    float s[2][4] = {}; /* two sums, so that consecutive products are independent */
     unsigned tile[AHEAD][4];
 #pragma unroll
     for (int k = 0; k < D / 16; k += AHEAD) {
@@ -420,7 +424,7 @@ static __device__ __forceinline__ float load_shared_float(unsigned at)
     return x;
 }
 
-/* Bytes 0 and 2 of a word, and 1 and 3. */
+/* Widens bytes 0 and 2 of a word to `even`, bytes 1 and 3 to `odd`. */
 template <typename T> __device__ __forceinline__ void widen_apart(unsigned word, unsigned &even, unsigned &odd)
 {
     if constexpr (__is_same(T, f16)) {
@@ -432,10 +436,10 @@ template <typename T> __device__ __forceinline__ void widen_apart(unsigned word,
     }
 }
 
-/* The same for F8 tiles. A key's scale multiplies its score. A value's weight is multiplied by the value's scale and by
- * FP8_MAX: scale times FP8_MAX is the value's largest magnitude, so that weights stay in the range of T, where with the
- * scale alone they might underflow. o is FP8_MAX times too large then, which store_state() mends. ldmatrix moves 16
- * bits at a time, so two adjacent columns of a value come out as one; pulled apart they are two rows of the product. */
+/* attend_tile() for F8 tiles. A key's scale multiplies its score; a value's scale multiplies its weight. That alone
+ * might underflow in T, so the weight is multiplied by FP8_MAX too (FP8_MAX times the scale is the value's largest
+ * magnitude), and store_state() divides o by it. ldmatrix moves 16 bits at a time, so two adjacent columns of a value
+ * come as one number; pulled apart they are two rows of the product. */
 template <int D, typename T>
 __device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned stage, int position, const decode_work &w,
                                                float scale)
@@ -482,11 +486,11 @@ __device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned sta
     }
 }
 
-/* The online-softmax states of the block's warps, in shared memory that its cluster reads. */
+/* The online-softmax states of the block's warps, in shared memory that the whole cluster reads. */
 typedef struct {
     float *m, *l; /* [block_warps, HEADS_PER_ITEM] */
     float *o;     /* [block_warps, n_heads, merge_stride] */
-    int *is_last;
+    int *is_last; /* see arrive_last() */
 } warp_states;
 
 template <int D> __device__ __forceinline__ warp_states warp_states_at(char *shared, int warps, int max_heads)
@@ -499,7 +503,7 @@ template <int D> __device__ __forceinline__ warp_states warp_states_at(char *sha
     return states;
 }
 
-/* Puts a warp's state into shared memory, with l added up over its lanes. */
+/* Stores a warp's state in shared memory, with l added up over its lanes. */
 template <int D, bool F8>
 __device__ __forceinline__ void store_state(const decode_state<D> *st, warp_states states, int warp, int n_heads)
 {
@@ -526,7 +530,7 @@ __device__ __forceinline__ void store_state(const decode_state<D> *st, warp_stat
     }
 }
 
-/* Writes y of one head: this lane's columns of o, divided by l. */
+/* Writes this lane's columns of one head's y: o / l. */
 template <int D, typename T>
 __device__ __forceinline__ void write_out(const attention_call<T> &a, const decode_work &w, int head,
                                           float (&o)[D / 32], float l)
@@ -538,9 +542,8 @@ __device__ __forceinline__ void write_out(const attention_call<T> &a, const deco
     store_n(a.y + ((size_t)w.row * a.h.n_heads + w.first_head + head) * D + threadIdx.x % 32 * (D / 32), o);
 }
 
-/* How n states of a head are merged. Each lane has one of them, m_i and l_i (lanes from n on repeat those of the first
- * n): its weight is 2^(m_i - m), where m is the maximum of all m_i; l is the sum of all weight_i * l_i. n: a power of 2
- * up to 32. */
+/* How n states of a head are merged, n a power of 2 up to 32. Lane i has m_i and l_i of state i (lanes from n on repeat
+ * the first n). m: the maximum of all m_i; weight: of the lane's state, 2^(m_i - m); l: the sum of weight_i * l_i. */
 typedef struct { float weight, m, l; } merged;
 
 static __device__ __forceinline__ merged merge_weights(float m_i, float l_i, int n)
@@ -556,7 +559,7 @@ static __device__ __forceinline__ merged merge_weights(float m_i, float l_i, int
     return all;
 }
 
-/* o += weight * o_i, this lane's columns of them. */
+/* o += weight * o_i, at this lane's columns. */
 template <int N> __device__ __forceinline__ void add_scaled(float (&o)[N], float weight, const float2 (&o_i)[N / 2])
 {
 #pragma unroll
@@ -566,8 +569,8 @@ template <int N> __device__ __forceinline__ void add_scaled(float (&o)[N], float
     }
 }
 
-/* Merges the states of the cluster's warps; each warp merges those of every cluster.warps-th head. Writes y where the
- * row has one split, else a partial result. ALONE: the cluster is one block. */
+/* Merges the states of the cluster's warps; each warp merges every cluster.warps-th head. Writes y where the row has
+ * one split, else a partial result. ALONE: the cluster is one block. */
 template <int D, bool ALONE, typename T>
 __device__ __forceinline__ void merge_cluster(const attention_call<T> &a, const decode_work &w,
                                               decode_partials partials, warp_states states, decode_cluster cluster)
@@ -600,8 +603,8 @@ __device__ __forceinline__ void merge_cluster(const attention_call<T> &a, const 
     }
 }
 
-/* Counts this block as done with the row and head group; true for the last one, which then sees the partial results of
- * all (the threadFenceReduction pattern of CUDA's samples). */
+/* Counts this block as done with the row and head group. Returns true for the last one, which then sees the partial
+ * results of all (the threadFenceReduction pattern of CUDA's samples). */
 template <typename T>
 __device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const decode_work &w, decode_partials partials,
                                             int cluster_size, int *is_last)
@@ -611,15 +614,15 @@ __device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const de
         unsigned *arrived = partials.arrived + (size_t)w.first_split * n_head_groups(a.h, a.group) + w.head_group;
         unsigned last = (unsigned)(w.n_splits * cluster_size) - 1;
         __threadfence();
-        *is_last = atomicInc(arrived, last) == last; /* the last block puts it back to 0 */
+        *is_last = atomicInc(arrived, last) == last; /* atomicInc() wraps to 0 at the last */
         __threadfence();
     }
     __syncthreads();
     return *is_last;
 }
 
-/* Merges the partial results of a row's splits: y is the sum over splits of 2^(m_i - m) o_i, divided by the same sum of
- * l_i. They are read past L1, which may hold what an earlier layer left there. */
+/* Merges the partial results of a row's splits: y = sum of 2^(m_i - m) o_i / sum of 2^(m_i - m) l_i. They are read past
+ * L1, which may hold an earlier layer's. */
 template <int D, typename T>
 __device__ void merge_splits(const attention_call<T> &a, const decode_work &w, decode_partials partials,
                              decode_cluster cluster)
@@ -646,8 +649,8 @@ __device__ void merge_splits(const attention_call<T> &a, const decode_work &w, d
     }
 }
 
-/* Ends a work item whose states are all in shared memory: merges them. The block that is the last one of its row and
- * head group then merges the splits. */
+/* Merges the states of a work item, which are all in shared memory; the last block to arrive of its row and head group
+ * then merges the splits. */
 template <int D, typename T>
 __device__ __forceinline__ void finish_work(const attention_call<T> &a, const decode_work &w, decode_partials partials,
                                             warp_states states, decode_cluster cluster)
@@ -662,10 +665,10 @@ __device__ __forceinline__ void finish_work(const attention_call<T> &a, const de
         merge_splits<D>(a, w, partials, cluster);
 }
 
-/* y[row, head] = softmax(q K^T / sqrt(head_dim)) V for the rows of decode splits; a.scale includes log2(e), as
- * powers are of 2. A warp has every cluster.warps-th tile of its cluster's work. Grid: the clusters that the plan was
- * made for, of cluster_size blocks each; the warps of a cluster (decode_cluster) are a power of 2. Shared memory:
- * decode_shared_bytes(D, F8, warps of the block, min(group, HEADS_PER_ITEM)). */
+/* y[row, head] = softmax(q K^T / sqrt(head_dim)) V for the rows of decode splits; a.scale includes log2(e), as powers
+ * are of 2. A warp has every cluster.warps-th tile of its cluster's work items. Grid: the clusters that
+ * schedule_attention() reckoned with, of cluster_size blocks each; the warps of a cluster (decode_cluster) are a power
+ * of 2. Shared memory: decode_shared_bytes(D, F8, warps of the block, min(group, HEADS_PER_ITEM)). */
 template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
     decode_kernel(attention_call<T> a, decode_partials partials, int cluster_size)
@@ -685,7 +688,7 @@ static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
         copy_next_tile<D, F8>(ring + i, &c, a, cluster);
     }
     let_next_start();
-    wait_for_previous(); /* the kernel before writes the queries */
+    wait_for_previous(); /* earlier kernels write the queries */
 
     decode_work w = {};
     decode_state<D> st;
@@ -709,12 +712,12 @@ static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
             copy_next_tile<D, F8>(stage, &c, a, cluster);
             stage = stage + STAGE < ring + RING ? stage + STAGE : ring;
         }
-        decode_wait(cluster); /* the cluster has finished reading the previous work item's states */
+        decode_wait(cluster); /* the cluster has read the previous work item's states */
         store_state<D, F8>(&st, states, cluster.warp, w.n_heads);
         decode_arrive(cluster);
         decode_work done = w;
         work = next_work;
-        if (work < c.n_work) { /* load the next work item's queries while `done` is finished */
+        if (work < c.n_work) { /* load the next queries while `done` is being finished */
             next_work = a.s.next_work[work];
             w = work_at(a, work, a.s.decode[split_of_work(a, work)]);
             load_queries<D, F8>(&st, a, w);

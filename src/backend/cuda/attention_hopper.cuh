@@ -1,18 +1,18 @@
-/* attention_hopper.cuh - many query positions of one sequence by warpgroup products and tensor copies (sm_90a)
+/* attention_hopper.cuh - attention of prefills by wgmma and TMA (sm_90a)
  *
- *   producer    one warp: queries of a work item, then its keys and values tile by tile, from the pages into a ring
+ *   producer    one warp: copies a work item's queries, then its keys and values tile by tile, into rings
  *   consumers   two or three warpgroups of 64 query rows: S = Q K^T, online softmax in registers, O += P V
  *
- * As FlashAttention-3 does it: persistent, warp-specialised. A work item is one prefill_tile and query head. Blocks
- * claim work items from a counter until none is left, so that the producer loads the next one's queries and keys while
- * the consumers finish the last. A work item's tiles are taken from the last to the first: those on the diagonal, which
+ * Persistent and warp-specialised, as in FlashAttention-3. A work item is one prefill_tile and query head. Blocks claim
+ * work items from a counter until none is left, and the producer loads the next one's queries and keys while the
+ * consumers finish the last. A work item's tiles are taken from the last to the first: those on the diagonal, which
  * need the causal mask, come first.
  *
- * Softmax takes nearly as long as the products, so they must overlap: a warpgroup starts Q K^T of the next tile before
- * P V of this one and computes the softmax under both (FlashAttention-3's intra-warpgroup pipelining), while the tensor
- * cores also work for the other warpgroups. Turns among these (its ping-pong scheduling) were no faster.
+ * Softmax takes nearly as long as the products, so they must overlap: a warpgroup starts Q K^T of the next tile, then
+ * P V of this one, and computes the next softmax during P V (FlashAttention-3's intra-warpgroup pipelining), while the
+ * tensor cores also work for the other warpgroups. Its ping-pong scheduling of warpgroups was no faster.
  *
- * In shared memory a tile lies as [N / 8][D / 64][8 positions][64 numbers], 128-byte swizzle. */
+ * The layout of a tile in shared memory is [N / 8][D / 64][8 positions][64 numbers], 128-byte swizzle. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_HOPPER_CUH
 #define PUNICA_BACKEND_CUDA_ATTENTION_HOPPER_CUH
 
@@ -21,7 +21,7 @@
 
 enum { Q_STAGES = 2, KV_STAGES = 2 };
 
-/* Consumer warpgroups, of 64 rows each, and positions in a tile of keys: as many as the registers have room for. */
+/* Consumer warpgroups, of 64 rows each, and positions in a tile of keys: as many as fit in the registers. */
 static __host__ __device__ constexpr int hopper_warpgroups(int head_dim)
 {
     return head_dim == 64 ? 3 : 2;
@@ -39,10 +39,10 @@ static __host__ __device__ constexpr size_t hopper_shared_bytes(int head_dim)
            256;
 }
 
-/* What blocks claim work items from; zeros between launches. */
+/* The counter that blocks claim work items from; zeros between launches. */
 typedef struct { int taken, finished; } work_counter;
 
-/* heads_in_l2: query heads whose work items come together, a section: see heads_in_l2(). */
+/* heads_in_l2: query heads whose work items are adjacent, a section (cuda_attention.cu). */
 typedef struct {
     work_counter *work;
     int heads_in_l2;
@@ -53,7 +53,7 @@ typedef struct {
 typedef struct {
     int row, n_rows, head; /* n_rows 0: there are no more */
     int first, end;        /* positions of the rows: [first, end) */
-    int pages;             /* the page_indptr of the sequence */
+    int pages;             /* page_indptr of the sequence */
 } hopper_work;
 
 template <int D> struct hopper_shared {
@@ -62,10 +62,10 @@ template <int D> struct hopper_shared {
     char k[KV_STAGES][N * D * 2], v[KV_STAGES][N * D * 2];
     uint64_t q_full[Q_STAGES], q_empty[Q_STAGES];
     uint64_t k_full[KV_STAGES], k_empty[KV_STAGES], v_full[KV_STAGES], v_empty[KV_STAGES];
-    hopper_work work[Q_STAGES]; /* whose queries are there */
+    hopper_work work[Q_STAGES]; /* the work item whose queries a stage holds */
 };
 
-/* Starts the copy of a box of keys or values: 16 positions from this group of 8 on. */
+/* Starts a TMA copy of 16 positions' keys or values, from this group of 8 positions on. */
 static __device__ __forceinline__ void tensor_copy_kv(void *to, const CUtensorMap *map, int group, uint64_t *barrier)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %2, "
@@ -93,8 +93,8 @@ template <int N> static __device__ __forceinline__ tile_range tile_range_of(cons
     return {first_seen(w.first, window) / N, (w.end + N - 1) / N};
 }
 
-/* The next work item for this block, the same in all lanes of the producer: section by section, tile by tile (those
- * that see most first), head by head. */
+/* Claims the next work item, the same in all lanes of the producer; n_rows is 0 when there are no more. The order is
+ * section by section, query tile by query tile (those that see most first), head by head. */
 template <typename T>
 static __device__ __forceinline__ hopper_work claim_work(const attention_call<T> &a, const hopper_plan &plan)
 {
@@ -117,9 +117,10 @@ static __device__ __forceinline__ hopper_work claim_work(const attention_call<T>
     return w;
 }
 
-enum { OUTSIDE = -64 }; /* a group of positions before the cache: TMA copies zeros for it */
+enum { OUTSIDE = -64 }; /* a group before the KvCache, out of bounds: TMA fills in zeros */
 
-/* Where lane i finds the keys of the i-th 16 positions of a tile, as a number of groups of 8 positions from a.kv on. */
+/* Returns in lane i where the i-th 16 positions of a tile have their keys, in groups of 8 positions from a.kv on;
+ * OUTSIDE where there are none. */
 template <int D, int N, typename T>
 static __device__ __forceinline__ int keys_of_lane(const attention_call<T> &a, const hopper_work &w, int tile)
 {
@@ -130,7 +131,7 @@ static __device__ __forceinline__ int keys_of_lane(const attention_call<T> &a, c
     return page * page_groups + w.head / a.group * (a.page_len / 8) + tile_in_page(a, at) * (TILE / 8);
 }
 
-/* Starts the copies of a tile when its stage is empty; at: where the lanes' positions lie. */
+/* Waits until a stage is empty and starts the copies of a tile into it. at: of each lane, from keys_of_lane(). */
 template <int D, int N>
 static __device__ __forceinline__ void load_tile(char (*to)[N * D * 2], const CUtensorMap *map, int at, uint64_t *full,
                                                  uint64_t *empty, pipeline_state &place)
@@ -148,7 +149,7 @@ static __device__ __forceinline__ void load_tile(char (*to)[N * D * 2], const CU
     pipeline_advance(place, KV_STAGES);
 }
 
-/* Hands the work item to the consumers and starts the copy of its queries. n_rows 0: there are no more. */
+/* Hands a work item to the consumers and starts the copy of its queries. n_rows 0: tells them to end. */
 template <int D>
 static __device__ __forceinline__ void publish_work(hopper_shared<D> &m, const CUtensorMap *map, const hopper_work &w,
                                                     pipeline_state &place)
@@ -166,7 +167,7 @@ static __device__ __forceinline__ void publish_work(hopper_shared<D> &m, const C
 }
 
 /* The producer: one warp. Tiles are loaded in the order in which consumers use them: the keys of the next one before
- * the values of this one. The next work item is looked up while both rings are full. */
+ * the values of this one. The next work item is claimed while both rings are full. */
 template <int D, typename T>
 static __device__ void produce(const attention_call<T> &a, const hopper_plan &plan, const CUtensorMap *q_map,
                                const CUtensorMap *kv_map, hopper_shared<D> &m)
@@ -195,10 +196,11 @@ static __device__ void produce(const attention_call<T> &a, const hopper_plan &pl
     }
     publish_work(m, q_map, w, q);
     if ((threadIdx.x & 31) == 0 && atomicAdd(&plan.work->finished, 1) == (int)gridDim.x - 1)
-        *plan.work = {0, 0}; /* all blocks have found that there are no more */
+        *plan.work = {0, 0}; /* all blocks have claimed their last */
 }
 
-/* Keeps the compiler from reading registers that an asynchronous product writes before the wait for it. */
+/* Keeps the compiler from moving accesses of these registers, which an asynchronous product writes, across this
+ * point. */
 template <int N> static __device__ __forceinline__ void fence_registers(float (&x)[N])
 {
 #pragma unroll
@@ -206,10 +208,11 @@ template <int N> static __device__ __forceinline__ void fence_registers(float (&
         asm volatile("" : "+f"(x[i])::"memory");
 }
 
-/* A warp's 16 rows, as in mma.cuh; lane 4 * g + t has rows g and g + 8. l is only this lane's part of the sum. */
+/* The online-softmax state of a warp's 16 rows; lane 4 * g + t has rows g and g + 8 (mma.cuh). l is only this lane's
+ * part of the sum. */
 template <int D, int N> struct hopper_state {
     float o[D / 2];        /* 4 numbers for each 8 columns */
-    unsigned p[N / 16][4]; /* weights, as A of N / 16 products */
+    unsigned p[N / 16][4]; /* weights, as the A operands of N / 16 products */
     float m[2], l[2];
 };
 
@@ -240,7 +243,7 @@ static __device__ __forceinline__ void begin_values(hopper_state<D, N> &st, uint
     wgmma_commit();
 }
 
-/* Masks what a row may not see: later positions, and those before its window. */
+/* Masks the positions that a row does not attend to: later ones, and those before its window. */
 template <int N>
 static __device__ __forceinline__ void mask_scores(float (&s)[N / 2], int position, int row_position, int window)
 {
@@ -253,8 +256,8 @@ static __device__ __forceinline__ void mask_scores(float (&s)[N / 2], int positi
     }
 }
 
-/* The online-softmax update: scores become weights; by: what sum and output so far are to be rescaled by. A row that
- * has seen nothing yet keeps maximum -inf, and 0 stands in for it. */
+/* The online-softmax update: scores become weights; by: the factors that rescale o (l is rescaled here). While a row
+ * has seen only masked positions its maximum is -inf; 0 is subtracted in its place. */
 template <int D, int N>
 static __device__ __forceinline__ void online_softmax(hopper_state<D, N> &st, float (&s)[N / 2], float (&by)[2],
                                                       float scale)
@@ -296,8 +299,9 @@ static __device__ __forceinline__ void rescale_output(hopper_state<D, N> &st, co
         st.o[i] *= by[i >> 1 & 1];
 }
 
-/* Zeroes the values of positions past the work item's end. They are whatever the page held before, and their weight, 0,
- * times Inf or NaN is not 0. Every warpgroup does it for itself and needs no barrier with the others. */
+/* Zeroes the values of positions [from, to) of a tile, which lie past the work item's end: their weight is 0, but they
+ * may hold Inf or NaN, and 0 times that is NaN. Each warpgroup does it by itself, so that it need not wait for the
+ * others. */
 template <int D> static __device__ void zero_values(char *v, int from, int to, int group)
 {
     constexpr int ROW = D * 2 / 16; /* 16-byte pieces */
@@ -310,7 +314,7 @@ template <int D> static __device__ void zero_values(char *v, int from, int to, i
     asm volatile("bar.sync %0, 128;" : : "r"(1 + group) : "memory"); /* the warpgroup */
 }
 
-/* Transposes a 4 x 4 matrix of words over four lanes: lane i receives word i of all. */
+/* Transposes a 4 x 4 matrix of words over the four lanes of a quad: lane i receives word i of each. */
 static __device__ __forceinline__ void transpose_quad(unsigned (&x)[4])
 {
     int t = threadIdx.x & 3;
@@ -325,7 +329,7 @@ static __device__ __forceinline__ void transpose_quad(unsigned (&x)[4])
             }
 }
 
-/* Writes y of a warp's rows, the output over the sum. */
+/* Writes y of a warp's rows, o / l. */
 template <int D, int N, typename T>
 static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, const attention_call<T> &a,
                                                   const hopper_work &w, int group)
@@ -352,7 +356,7 @@ static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, 
     }
 }
 
-/* Releases a stage: this warp is done with it. */
+/* Releases a stage, with which this warp is done. */
 static __device__ __forceinline__ void release(uint64_t *empty, pipeline_state &place, int n_stages)
 {
     if ((threadIdx.x & 31) == 0)
@@ -360,7 +364,7 @@ static __device__ __forceinline__ void release(uint64_t *empty, pipeline_state &
     pipeline_advance(place, n_stages);
 }
 
-/* A consumer warpgroup: rows 64 * group .. of each work item. */
+/* A consumer warpgroup: rows 64 * group to 64 * group + 63 of each work item. */
 template <int D, typename T> static __device__ void consume(const attention_call<T> &a, hopper_shared<D> &m, int group)
 {
     constexpr int N = hopper_kv_tile(D), GROUPS = hopper_warpgroups(D);
@@ -408,7 +412,7 @@ template <int D, typename T> static __device__ void consume(const attention_call
             if ((tile + 1) * N > first + 1 || tile * N < seen_by_last)
                 mask_scores<N>(s, tile * N, row_position, a.window);
             online_softmax(st, s, by, a.scale);
-            fence_registers(s); /* softmax must stay before the wait, not sink below it */
+            fence_registers(s); /* keep the softmax before the wait */
             wgmma_wait<0>();
             fence_registers(st.o);
             release(m.v_empty, v, KV_STAGES);
@@ -428,9 +432,9 @@ template <int D, typename T> static __device__ void consume(const attention_call
 
 #endif
 
-/* y[row, head] = softmax(scale q K^T) V for the rows of prefills, items of 64 rows for each consumer. Grid: any, best
- * as many blocks as fit at once, one to a multiprocessor. Block: the consumers' threads and 128 more, of which 32 are
- * the producer; consumers get most of their registers. Shared memory: hopper_shared_bytes(D). */
+/* y[row, head] = softmax(scale q K^T) V for the rows of prefills, in work items of 64 rows for each consumer warpgroup.
+ * Grid: any; best as many blocks as run at once, one to an SM. Block: the consumers and a warpgroup more, of which one
+ * warp is the producer; setmaxnreg gives most registers to the consumers. Shared memory: hopper_shared_bytes(D). */
 template <typename T, int D>
 static __global__ void __launch_bounds__(hopper_warpgroups(D) * 128 + 128, 1)
     hopper_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap kv_map,

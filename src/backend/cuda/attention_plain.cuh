@@ -1,6 +1,6 @@
 /* attention_plain.cuh - attention for heads and pages of any size, one warp per row and head
  *
- * Only small and odd models come here; correct, and no faster than it is simple. */
+ * Only for small and odd models: written to be correct and simple, not fast. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_PLAIN_CUH
 #define PUNICA_BACKEND_CUDA_ATTENTION_PLAIN_CUH
 
@@ -8,7 +8,7 @@
 
 enum { PLAIN_WARPS = 4, PLAIN_MAX_HEAD_DIM = 256 };
 
-/* Number i of one position, at `row`. */
+/* Returns number i of the key or value at `row`. */
 template <bool F8, typename T> __device__ __forceinline__ float kv_number(const char *row, float scale, int i)
 {
     if constexpr (F8)
@@ -17,7 +17,7 @@ template <bool F8, typename T> __device__ __forceinline__ float kv_number(const 
         return to_float(((const T *)row)[i]);
 }
 
-/* y[row, head], by one warp; a lane owns every 32nd number of the head. pages: of the row's sequence. */
+/* Computes y[row, head] by one warp; a lane owns every 32nd number of the head. pages: of the row's sequence. */
 template <bool F8, typename T>
 __device__ void attend_row(const attention_call<T> &a, const int *pages, int row, int position, int head)
 {
@@ -56,7 +56,8 @@ __device__ void attend_row(const attention_call<T> &a, const int *pages, int row
             y[lane + 32 * i] = from_float<T>(out[i] / sum);
 }
 
-/* A warp owns one head of the sequence whose first split its work item is. No shared memory. */
+/* Decodes. A warp has one split and head: for a row's first split it computes the whole row, for others nothing. No
+ * shared memory. */
 template <typename T, bool F8>
 static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(attention_call<T> a)
 {
@@ -70,7 +71,7 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(a
     attend_row<F8>(a, a.s.page + it.pages, it.row, it.len - 1, head);
 }
 
-/* A block owns one prefill_tile and head, a warp every PLAIN_WARPS-th row of it. No shared memory. */
+/* Prefills. A block owns one prefill_tile and head, a warp every PLAIN_WARPS-th row of it. No shared memory. */
 template <typename T, bool F8>
 static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_prefill_kernel(attention_call<T> a)
 {

@@ -1,7 +1,7 @@
-/* attention_prefill.cuh - many query positions of one sequence: causal, over cached pages and the rows' own
+/* attention_prefill.cuh - causal attention of prefills, over cached positions and the prefill's own
  *
  * FlashAttention-2's scheme. Keys and values pass through shared memory in tiles of N positions, double-buffered;
- * each warp keeps 16 query rows with their running maximum, sum and output in registers. S = Q K^T, then
+ * each warp keeps the online-softmax state (maximum, sum, output) of 16 query rows in registers. S = Q K^T, then
  * O += P V. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_PREFILL_CUH
 #define PUNICA_BACKEND_CUDA_ATTENTION_PREFILL_CUH
@@ -16,7 +16,7 @@ static __host__ __device__ constexpr int prefill_kv_tile(int head_dim)
     return head_dim <= 128 ? 64 : 32;
 }
 
-/* Shared memory of a block: queries, then two stages of keys and values. */
+/* Shared memory of a block in bytes: queries, then two stages of keys and values. */
 static __host__ __device__ constexpr size_t prefill_shared_bytes(int head_dim)
 {
     return (size_t)(PREFILL_TILE + 4 * prefill_kv_tile(head_dim)) * head_dim * 2;
@@ -43,7 +43,7 @@ template <typename T> __device__ prefill_work prefill_work_at(const attention_ca
     return w;
 }
 
-/* Loads the queries of a work item; rows past its end become zeros. */
+/* Starts copying the queries of a work item; rows past its end become zeros. */
 template <int D, typename T>
 __device__ __forceinline__ void copy_queries(unsigned to, const attention_call<T> &a, const prefill_work &w)
 {
@@ -69,7 +69,8 @@ template <typename T> __device__ __forceinline__ void store_widened(unsigned at,
                  : "memory");
 }
 
-/* Loads keys, then values, of N positions of a KvCache in F8, widened to T and scaled; zeros past the last row's. */
+/* Loads keys, then values, of N positions of an F8 KvCache, widened to T and scaled; zeros past the last row's
+ * position. */
 template <int D, int N, typename T>
 __device__ __forceinline__ void widen_keys(unsigned to, const attention_call<T> &a, const prefill_work &w, int position)
 {
@@ -94,7 +95,7 @@ __device__ __forceinline__ void widen_keys(unsigned to, const attention_call<T> 
     }
 }
 
-/* Starts copying keys, then values, of N positions; zeros past the last row's. */
+/* Starts copying keys, then values, of N positions; zeros past the last row's position. */
 template <int D, int N, typename T>
 __device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &a, const prefill_work &w, int position)
 {
@@ -123,7 +124,8 @@ __device__ __forceinline__ void load_kv(unsigned to, const attention_call<T> &a,
         copy_keys<D, N>(to, a, w, position);
 }
 
-/* A warp's 16 rows; lane 4 * g + t has rows g and g + 8. l is only this lane's part of the sum. */
+/* The online-softmax state of a warp's 16 rows; lane 4 * g + t has rows g and g + 8. l is only this lane's part of the
+ * sum. */
 template <int D> struct prefill_state {
     float o[D / 8][4]; /* (rows g and g + 8, numbers 8 i + 2t..+1) */
     float m[2], l[2];
@@ -152,7 +154,7 @@ template <int D, int N, typename T> __device__ __forceinline__ void score(float 
     }
 }
 
-/* Masks what a row may not see: later positions, and those before its window. */
+/* Masks the positions that a row does not attend to: later ones, and those before its window. */
 template <int N>
 __device__ __forceinline__ void mask_scores(float s[N / 8][4], int position, int row_position, int window)
 {
@@ -167,8 +169,8 @@ __device__ __forceinline__ void mask_scores(float s[N / 8][4], int position, int
         }
 }
 
-/* The online-softmax update: scores become weights; sum and output are rescaled to the new maximum. A row that has seen
- * nothing yet keeps maximum -inf, and 0 stands in for it. */
+/* The online-softmax update: scores become weights; l and o are rescaled to the new maximum. While a row has seen only
+ * masked positions its maximum is -inf; 0 is subtracted in its place. */
 template <int D, int N>
 __device__ __forceinline__ void online_softmax(prefill_state<D> *st, float s[N / 8][4], float scale)
 {
@@ -198,7 +200,7 @@ __device__ __forceinline__ void online_softmax(prefill_state<D> *st, float s[N /
     }
 }
 
-/* o += P V; the weights in s are already laid out as the first operand. */
+/* o += P V; the weights in s already have the layout of the A operand. */
 template <int D, int N, typename T>
 __device__ __forceinline__ void add_values(prefill_state<D> *st, const float s[N / 8][4], unsigned values)
 {
@@ -222,7 +224,7 @@ __device__ __forceinline__ void add_values(prefill_state<D> *st, const float s[N
     }
 }
 
-/* Writes y of a warp's rows, the output over the sum. */
+/* Writes y of a warp's rows, o / l. */
 template <int D, typename T>
 __device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &a, const prefill_work &w)
 {
@@ -242,7 +244,7 @@ __device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &
     }
 }
 
-/* y[row, head] = softmax(scale q K^T) V for the rows of prefills. A block owns one prefill_tile and head; a warp 16
+/* y[row, head] = softmax(scale q K^T) V for the rows of prefills. A block owns one prefill_tile and head, a warp 16
  * rows. Shared memory: prefill_shared_bytes(D). */
 template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(attention_call<T> a)

@@ -1,15 +1,15 @@
 /* cluster.cuh - blocks of a cluster: a barrier, and each other's shared memory (Hopper)
  *
- * A peer's memory may be touched once the peer is known to run and for as long as it does: there is a
- * barrier before the first access and one after the last. Elsewhere a cluster is one block, and these do
- * what is left to do for one. */
+ * A peer's shared memory may be accessed only while the peer is known to run: there is a cluster barrier before the
+ * first access and one after the last. Before Hopper a cluster is one block: the barrier is __syncthreads(), and the
+ * only peer is the block itself. */
 #ifndef PUNICA_BACKEND_CUDA_CLUSTER_CUH
 #define PUNICA_BACKEND_CUDA_CLUSTER_CUH
 
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* All threads of all blocks arrive, then wait. What was stored before arriving is seen after waiting. */
+/* The barrier of all threads of the cluster. What is written before the arrive is visible after the wait. */
 static __device__ __forceinline__ void cluster_arrive()
 {
 #if __CUDA_ARCH__ >= 900
@@ -26,7 +26,7 @@ static __device__ __forceinline__ void cluster_wait()
 #endif
 }
 
-/* The address in the shared memory of block `peer` of what lies at `at` in our own. */
+/* Returns the address in block `peer` of what `at` points to in this block's shared memory. */
 static __device__ __forceinline__ uint32_t at_peer(const void *at, unsigned peer)
 {
     uint32_t there = 0;

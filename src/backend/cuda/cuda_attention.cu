@@ -1,9 +1,8 @@
 /* cuda_attention.cu - attention over the paged KvCache: which kernel, how large a grid, which scratch
  *
- * Decodes go through attention_decode.cuh, prefills through attention_hopper.cuh, or attention_prefill.cuh on other
- * chips, of an F8 cache and of heads of 256; head sizes and pages that these are not made for, through
- * attention_plain.cuh. Decode grids and arguments depend on
- * the padded batch only, so that they can be recorded. */
+ * Decodes run attention_decode.cuh; prefills attention_hopper.cuh, or attention_prefill.cuh on other chips, with an F8
+ * KvCache or with heads of 256. attention_plain.cuh serves the head and page sizes that these do not. Decode grids and
+ * arguments depend on the padded batch only, so that they can be recorded. */
 #include <math.h>
 
 #include "backend/cuda/attention_decode.cuh"
@@ -17,10 +16,9 @@ int cuda_decode_head_groups(heads h)
     return n_head_groups(h, h.n_heads / h.n_kv_heads);
 }
 
-/* The length of a KV split, to which lengths are rounded; a sequence of up to half as much more is one split. Cut so
- * that a long sequence among short ones does not keep a few blocks busy long after the rest: over all heads, a work
- * item for every 256 positions.
- */
+/* Returns the length that KV splits are rounded to: 256 positions for each head group, 1024 at least. A sequence of
+ * less than 1.5 times that is one split. So there is about a work item for every 256 positions, and a long sequence
+ * among short ones does not keep a few blocks busy long after the rest. */
 static int split_len_of(heads h)
 {
     int n_groups = cuda_decode_head_groups(h);
@@ -39,9 +37,9 @@ int cuda_decode_split_len(const cuda_backend *cu, int seq_len)
     return ((seq_len + n - 1) / n + TILE - 1) / TILE * TILE;
 }
 
-/* A split for every sequence; for every row of a short prompt, and as many again, where those see much; and the further
- * splits of long sequences: with n = round(len / split_len) of them (cuda_decode_split_len) none has under 3/4 of
- * split_len_of(), as 1.5 split lengths are cut in two. */
+/* The bound counts a split for every sequence, one for every row of short prompts and as many again for the further
+ * splits of these rows, and the further splits of long sequences: none of n = round(len / split_len) splits
+ * (cuda_decode_split_len) is shorter than 3/4 of split_len_of(), as 1.5 split lengths are cut in two. */
 int cuda_decode_splits(const extent *x)
 {
     long positions = (long)x->max_pages * x->page_len, further = positions / (split_len_of(x->h) * 3 / 4);
@@ -49,7 +47,7 @@ int cuda_decode_splits(const extent *x)
     return x->max_sequences + 2 * FUSED_ROWS + (int)(further < most ? further : most);
 }
 
-/* Lays out the scratch of decode_kernel. */
+/* Lays out the scratch of decode_kernel. Returns its bytes. */
 static size_t lay_out_partials(decode_partials *parts, void *scratch, const extent *limit)
 {
     heads h = limit->h;
@@ -101,16 +99,16 @@ static attention_call<T> make_call(cuda_backend *cu, tensor *y, const tensor *qk
     return a;
 }
 
-/* A grid for decode_kernel, which works with any that keeps its contract. */
+/* The grid of a decode_kernel, which accepts any that keeps its contract. */
 typedef struct {
     int warps, cluster, blocks;
     size_t shared;
 } decode_grid;
 
-/* Many work items: two blocks or more to an SM, each with its own, so that one computes while the other waits. Few:
- * one large block to an SM, in clusters that share a work item. Clusters want their blocks close together, so not all
- * SMs can be reached by them, and one that must wait for another doubles the time: so clusters grow only while all of
- * them take no more than 2/3 of the SMs, a plain choice on the safe side of that. */
+/* Many work items: two blocks or more to an SM, each with work items of its own, so that one computes while the other
+ * waits. Few: one large block to an SM, in clusters that share a work item. The blocks of a cluster must be close
+ * together (in one GPC), so clusters cannot cover all SMs, and a cluster that must wait for another doubles the time.
+ * So clusters grow only while all of them take at most 2/3 of the SMs, which is on the safe side but not tuned. */
 static decode_grid grid_for(const cuda_backend *cu)
 {
     heads h = cu->limit.h;
@@ -161,7 +159,7 @@ template <typename T, int D, bool F8> static void prefill(cuda_backend *cu, cons
     launch(context_of(cu), "attention", prefill_kernel<T, D, F8>, grid, PREFILL_THREADS, shared, a);
 }
 
-/* Queries as [qkv_cols / 64, rows, 64], in boxes of an item's rows and a head. */
+/* Returns the map of the queries as [qkv_cols / 64, rows, 64], in boxes of a work item's rows and one head. */
 template <typename T> static CUtensorMap query_map(cuda_backend *cu, const attention_call<T> &a, int box_rows)
 {
     boxed_array q = {3,
@@ -172,8 +170,8 @@ template <typename T> static CUtensorMap query_map(cuda_backend *cu, const atten
     return map_of(cu, "attention", a.qkv, q, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-/* The KvCache as [positions / 8, head_dim / 64, 8, 64], whatever pages, layers and heads they belong to, in boxes of
- * TILE positions. */
+/* Returns the map of the KvCache as [positions / 8, head_dim / 64, 8, 64], whatever pages, layers and heads the
+ * positions belong to, in boxes of TILE positions. */
 template <typename T> static CUtensorMap position_map(cuda_backend *cu, const attention_call<T> &a)
 {
     cuuint64_t row = (cuuint64_t)a.h.head_dim * 2;
@@ -185,8 +183,9 @@ template <typename T> static CUtensorMap position_map(cuda_backend *cu, const at
     return map_of(cu, "attention", a.kv, kv, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-/* Query heads whose work items come before those of others: all that share a key/value head, and as many such groups as
- * divide the heads and have keys and values that stay in L2 together. With several prompts this is a tenth faster. */
+/* Returns how many query heads make a section, whose work items run before those of the next: the heads of n key/value
+ * heads, n being the largest divisor of their number with which the keys and values of all prefills stay in L2. With
+ * several prompts this is a tenth faster. */
 static int heads_in_l2(const cuda_backend *cu, heads h)
 {
     size_t each = (size_t)cu->shape.prefill_positions * (size_t)h.head_dim * 4, in_l2 = (size_t)32 << 20;

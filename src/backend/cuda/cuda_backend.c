@@ -1,10 +1,10 @@
 /* cuda_backend.c - the op table on an NVIDIA GPU: memory, uploads, failures
  *
- * Ops run on one stream, in order. Weights and adapters come in on a second stream from pinned staging
- * memory, so that loading an adapter does not hold up the steps that go on meanwhile; pages of the KvCache go to the
- * host and back on two more (cuda_copy.c). Device memory comes from the driver's pool, which keeps what is released:
- * once grown, alloc and release do not stop the device. alloc waits for what is on its way on the second stream.
- * Threads other than the one that opened the device may alloc, release and upload. */
+ * Ops run on one stream, in order. Weights and adapters are uploaded on a second stream, from pinned staging memory, so
+ * that loading an adapter does not hold up the steps meanwhile; pages of the KvCache go to the host and back on two
+ * more (cuda_copy.c). Device memory comes from the driver's pool, which keeps what is released: once it has grown,
+ * alloc and release do not stop the device. alloc waits until the second stream is idle. Threads other than the one
+ * that opened the device may alloc, release and upload. */
 #include "backend/cuda/cuda.h"
 
 #include <limits.h>
@@ -17,10 +17,10 @@
 #define STAGING_BYTES ((size_t)16 << 20)
 #define MIB (1024.0 * 1024.0)
 #define MAX_HEAD_DIM 256
-#define MAX_VOCAB 262144               /* what one block can sample from */
-#define MIN_SHARED ((size_t)164 << 10) /* what attention's grids reckon with */
+#define MAX_VOCAB 262144               /* the most that a single block can sample from (cuda_sample.cu) */
+#define MIN_SHARED ((size_t)164 << 10) /* of an SM, which attention's grids assume */
 
-/* Free memory, with what the pool holds and does not use. */
+/* Returns the bytes of free memory, those that the pool holds and does not use included. */
 static size_t cuda_available(backend *be)
 {
     cuda_backend *cu = cuda_of(be);
@@ -45,10 +45,10 @@ void *cuda_alloc(backend *be, size_t bytes, err *e)
 {
     cuda_backend *cu = cuda_of(be);
     void *p = NULL;
-    cudaSetDevice(cu->device); /* the loader's thread has not chosen one */
+    cudaSetDevice(cu->device); /* the loader's thread has not set one */
     cudaError_t status = cudaMallocFromPoolAsync(&p, bytes ? bytes : 1, cu->memory, cu->uploads);
     if (status == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); /* running out is an answer, not a failure of the device */
+        cudaGetLastError(); /* clears the error: lack of memory is not a failure of the device */
         err_set(e, "GPU %d has not enough memory for another %.0f MiB; %.0f MiB are free", cu->device,
                 (double)bytes / MIB, (double)cuda_available(be) / MIB);
         return NULL;
@@ -61,7 +61,7 @@ void *cuda_alloc(backend *be, size_t bytes, err *e)
     return p;
 }
 
-/* In order with the ops: those queued before may still use it. */
+/* Releases in order with the ops: those queued before may still use the memory. */
 void cuda_release(backend *be, void *p)
 {
     cuda_keep(cuda_of(be), cudaFreeAsync(p, cuda_of(be)->stream), "release");
@@ -88,8 +88,8 @@ static bool is_pinned(const void *p)
     return cudaPointerGetAttributes(&a, p) == cudaSuccess && a.type == cudaMemoryTypeHost;
 }
 
-/* From pinned memory at once; other memory goes through two pinned buffers in turn, so that one fills
- * while the other is on its way. */
+/* Returns when all is copied. Pinned memory is copied directly; other memory goes through two pinned buffers in turn,
+ * so that one is filled while the other is being copied. */
 void cuda_upload(backend *be, void *dst, const void *src, size_t bytes)
 {
     cuda_backend *cu = cuda_of(be);
@@ -129,7 +129,7 @@ static int cuda_sync(backend *be, err *e)
     return cuda_report(cu, e);
 }
 
-/* Copy a host matrix to the device as type `to`. */
+/* Copies a host matrix to the device as type `to`. */
 static void put(cuda_backend *cu, void *dst, const tensor *host, dtype to)
 {
     if (host->type == to) {
@@ -143,7 +143,7 @@ static void put(cuda_backend *cu, void *dst, const tensor *host, dtype to)
     free(converted);
 }
 
-/* Memory that lives as long as the backend. */
+/* Returns memory that lives as long as the backend, or NULL with e set. */
 static void *hold(cuda_backend *cu, size_t bytes, err *e)
 {
     void *p = cuda_alloc(&cu->base, bytes, e);
@@ -153,7 +153,7 @@ static void *hold(cuda_backend *cu, size_t bytes, err *e)
     return cu->held[cu->n_held++] = p;
 }
 
-/* Vectors stay F32. */
+/* F32 vectors stay F32. */
 static int cuda_adopt(backend *be, tensor *t, err *e)
 {
     cuda_backend *cu = cuda_of(be);
@@ -166,7 +166,7 @@ static int cuda_adopt(backend *be, tensor *t, err *e)
     return cuda_report(cu, e);
 }
 
-/* An F8 matrix in slabs passes through the scratch, as many rows at once as fit. */
+/* Uploads an F8 matrix into slabs, through the scratch, as many rows at once as fit. */
 static void put_slabs(cuda_backend *cu, char *dst, const tensor *host)
 {
     size_t cols = (size_t)host->cols;
@@ -184,7 +184,8 @@ static bool lies_in_slabs(const tensor *t)
     return t->type == DTYPE_F8 && cuda_fp8_in_slabs(t->rows, t->cols);
 }
 
-/* 16-bit parts follow each other without a gap, as do F8 parts in slabs. */
+/* Returns the offset of a part, where the one before ends at `at`: 16-bit parts follow each other without a gap, as do
+ * F8 parts in slabs. */
 static size_t place_after(const linear *w, int part, size_t at)
 {
     const tensor *before = &w->part[part - 1].w, *t = &w->part[part].w;
@@ -219,7 +220,7 @@ static int adopt_weights(cuda_backend *cu, linear *w, err *e)
     return 0;
 }
 
-/* Scales as fp8.cuh says: of a matrix in slabs from [pieces, rows] to [rows / 8, pieces, 8]. */
+/* Uploads scales in the layout of fp8.cuh: for a matrix in slabs from [pieces, rows] to [rows / 8, pieces, 8]. */
 static void put_scales(cuda_backend *cu, float *dst, const proj *p)
 {
     int pieces = p->scale.rows, rows = p->scale.cols;
@@ -334,7 +335,7 @@ static void destroy_locks(cuda_backend *cu)
     pthread_mutex_destroy(&cu->upload_lock);
 }
 
-/* Waits for the device first; a backend that failed is torn down all the same. */
+/* Waits for the device first. Frees everything even when the device has failed. */
 static void cuda_free(backend *be)
 {
     if (!be)

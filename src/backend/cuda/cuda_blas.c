@@ -1,8 +1,8 @@
 /* cuda_blas.c - dense products by cuBLASLt, for many rows
  *
- * The library is large and not everywhere, so it is loaded when a GPU is opened and not with the program. What
- * it should do for a shape is asked once (a plan) and kept. Its matrices are column-major: y^T [n, m] =
- * (W^T)^T x^T. */
+ * The library is large and not installed everywhere, so it is loaded when a GPU is opened and not with the program.
+ * Its heuristic is asked for an algorithm once per shape, and the answer (a plan) is kept. Its matrices are
+ * column-major: y^T [n, m] = (W^T)^T x^T. */
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -12,11 +12,11 @@
 
 #define WORKSPACE ((size_t)32 << 20)
 
-/* What cuBLASLt should do for products of this size; m is rounded up, see rounded_rows. */
+/* The algorithm for products of this size; m is rounded up by rounded_rows(). */
 typedef struct {
     int m, n, k;
     dtype y_type;
-    bool known; /* false: it cannot */
+    bool known; /* false: cuBLASLt has none */
     cublasLtMatmulAlgo_t algo;
 } plan;
 
@@ -104,8 +104,8 @@ void cuda_blas_close(cuda_backend *cu)
     cu->blas = NULL;
 }
 
-/* Numbers of rows that share a plan. A plan for more rows than there are may be far from the best: 160 rows by that of
- * 192 took 16 to 29 % longer on the products of a layer (docs/lab/decode-grid.md). */
+/* Rounds rows up to a number that shares a plan. The plan for more rows than there are may be far from the best: 160
+ * rows by that of 192 took 16 to 29 % longer on the products of a layer (docs/lab/decode-grid.md). */
 static int rounded_rows(int m)
 {
     int by = m <= 1024 ? 32 : 512;
@@ -130,7 +130,7 @@ static void describe(const cuda_backend *cu, const dense_product *p, int m, call
     b->init_layout(&c->y, sizeof c->y, type_of(p->y_type), (uint64_t)p->n, (uint64_t)m, p->ldy);
 }
 
-/* How far y's rows are aligned, in bytes, at most 16. */
+/* Returns the alignment of y's rows in bytes, at most 16. */
 static uint32_t y_alignment(const dense_product *p)
 {
     uintptr_t bits = (uintptr_t)p->y | (uintptr_t)p->ldy * dtype_size(p->y_type) | 16;
@@ -159,7 +159,7 @@ static plan find_plan(cuda_backend *cu, const dense_product *p, int m)
     return made;
 }
 
-/* The plan for a product, found once. */
+/* Returns the plan for a product, which is looked up in the heuristic once. */
 static const plan *plan_for(cuda_backend *cu, const dense_product *p)
 {
     struct blas *b = cu->blas;

@@ -1,14 +1,14 @@
 /* cuda_comm.cu - sums over ranks that can read each other's memory: on one GPU, or on several by NVLink or PCIe
  *
- * For the few rows of a decode step one-shot is fastest: every rank reads every part, adds up for itself and goes on to
- * the norm in registers; nothing is sent twice. A block owns a row of one rank. The blocks that own the same row on all
- * ranks pass a barrier first: each tells the others that its rank has come so far, by a number in their memory that
- * grows with every op, and waits for theirs. That a block has begun means that all kernels before it have ended, so the
- * parts are complete; and that the parts of the op before this one have been read.
+ * For the few rows of a decode step a one-shot all-reduce is fastest: every rank reads every part, adds up for itself
+ * and goes on to the norm in registers; nothing is sent twice. A block owns a row of one rank. The blocks that own the
+ * same row on all ranks pass a barrier first: each stores a number that grows with every op in the other ranks' memory
+ * and waits for theirs. A block that arrives has waited for all earlier kernels of its rank, so its rank's part is
+ * complete, and its rank has read the parts of the op before.
  *
- * The numbers live on from launch to launch, so a recorded step can be replayed. All ranks launch the same grids in the
- * same order, so their numbers agree. Where ranks share a GPU, one launch has the blocks of all, those that wait for
- * each other side by side: blocks start in order, so whoever is waited for has started or is the next to. */
+ * The numbers persist from launch to launch, so a recorded step can be replayed. All ranks launch the same grids in the
+ * same order, so their numbers agree. Where ranks share a GPU, one launch has the blocks of all ranks, and those that
+ * wait for each other are adjacent: blocks start in order, so a block that is waited for has started or is about to. */
 #include "backend/cuda/kernel.cuh"
 
 extern "C" {
@@ -17,7 +17,7 @@ extern "C" {
 
 /* The operands of one launch, by rank. */
 typedef struct {
-    int n_ranks, first; /* first: rank of blockIdx.x 0 */
+    int n_ranks, first; /* first: the rank that blockIdx.x = 0 belongs to */
     bool waits;
     int *flag[MAX_RANKS], *count[MAX_RANKS];
     const void *part[MAX_RANKS];
@@ -38,14 +38,14 @@ static __device__ __forceinline__ int ld_acquire(const int *p)
     return x;
 }
 
-/* The barrier of all ranks' blocks of this row. Thread r talks to rank r. */
+/* Waits for the blocks of this row on all ranks. Thread r signals rank r and waits for it. */
 static __device__ __forceinline__ void rank_barrier_wait(const operands &o, int me)
 {
     int row = blockIdx.y, other = threadIdx.x;
     if (!o.waits)
         return;
     int time = o.count[me][row] + 1;
-    __syncthreads(); /* all have read the count */
+    __syncthreads(); /* all threads have read the count */
     if (other < o.n_ranks) {
         __threadfence_system();
         st_release(&o.flag[other][me * ONE_SHOT_ROWS + row], time);
@@ -57,7 +57,7 @@ static __device__ __forceinline__ void rank_barrier_wait(const operands &o, int 
         o.count[me][row] = time;
 }
 
-/* N numbers that another rank may have written: not from L1. */
+/* Loads N numbers that another rank may have written: past L1. */
 template <int N> static __device__ __forceinline__ void load_part(float (&to)[N], const float *from)
 {
     for (int i = 0; i < N; i++)
@@ -77,7 +77,7 @@ template <int N, typename T> static __device__ __forceinline__ void load_part(fl
     }
 }
 
-/* sum += all ranks' parts at `at`, in the order of the ranks. */
+/* sum += the parts of all ranks at offset `at`, in order of rank. */
 template <typename T, int N>
 static __device__ __forceinline__ void add_parts(float (&sum)[N], const operands &o, size_t at)
 {
@@ -89,6 +89,7 @@ static __device__ __forceinline__ void add_parts(float (&sum)[N], const operands
     }
 }
 
+/* y = the sum of the parts. Block (i, row) owns a row of rank first + i. No shared memory. */
 static __global__ void __launch_bounds__(MAX_THREADS) reduce_rows(operands o, int cols)
 {
     int me = o.first + blockIdx.x;
@@ -103,7 +104,8 @@ static __global__ void __launch_bounds__(MAX_THREADS) reduce_rows(operands o, in
     }
 }
 
-/* A thread's first N numbers stay in registers; what a longer row has beyond is read again. */
+/* x += the sum of the parts, then y = x / sqrt(mean(x^2) + eps) * w. Block (i, row) owns a row of rank first + i. A
+ * thread's first N numbers stay in registers; those of a longer row are read again. Shared: 128 bytes. */
 template <typename T, int N>
 static __global__ void __launch_bounds__(MAX_THREADS) add_norm_rows(operands o, int cols, float eps)
 {
@@ -147,7 +149,8 @@ static __global__ void __launch_bounds__(MAX_THREADS) add_norm_rows(operands o, 
     }
 }
 
-/* A block copies its row of all parts; only the first rank of a device has a y. */
+/* y = the parts side by side. Block (i, row) waits for a row of rank first + i; only the first rank of a device has a y
+ * and copies. No shared memory. */
 static __global__ void __launch_bounds__(MAX_THREADS) gather_parts(operands o, int cols)
 {
     int me = o.first + blockIdx.x;
@@ -163,6 +166,7 @@ static __global__ void __launch_bounds__(MAX_THREADS) gather_parts(operands o, i
             y[i] = __ldcg((const float *)o.part[r] + (size_t)blockIdx.y * o.cols[r] + i);
 }
 
+/* y[:, from : from + cols] = part. A block owns a row. */
 static __global__ void put_columns(float *y, const float *part, int y_cols, int cols, int from)
 {
     wait_for_previous();

@@ -1,6 +1,6 @@
-/* cuda_copy.c - batches of copies beside the ops: a stream for each way, so that both ways of the link are used
+/* cuda_copy.c - batches of copies beside the ops: a stream for each direction, so that the link is used both ways
  *
- * Two events stand around each batch; they tell when it is done and how long it took. */
+ * Two events around each batch tell when it is done and how long it took. */
 #include "backend/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -12,14 +12,14 @@ typedef struct { cudaEvent_t from, to; } copy_batch;
 
 typedef struct {
     cudaStream_t stream;
-    copy_batch *batch; /* [n_made], of which the first n are under way, the oldest first; the others are used again */
+    copy_batch *batch; /* [n_made]; the first n are under way, oldest first; the others are free */
     size_t cap;
     int n, n_made;
 } lane;
 
 struct copier {
     lane lane[N_COPY_LANES];
-    cudaEvent_t ops; /* those that the last batch which had to wait was queued behind */
+    cudaEvent_t ops; /* recorded behind the ops that the latest behind_ops batch waits for */
 };
 
 int cuda_copy_open(cuda_backend *cu, err *e)
@@ -52,6 +52,7 @@ void cuda_copy_close(cuda_backend *cu)
     free(c);
 }
 
+/* Returns the lane's next batch, a free one or a new one. */
 static copy_batch *add_batch(cuda_backend *cu, lane *l)
 {
     if (l->n == l->n_made) {
@@ -83,7 +84,7 @@ void cuda_copy_begin(backend *be, copy_lane way, const copy_piece *piece, int n,
     cuda_keep(cu, cudaEventRecord(b->to, l->stream), "copy");
 }
 
-/* A batch that failed is done: the device's failure is told by the next collect. */
+/* A batch that failed counts as done; collect() reports the failure. */
 bool cuda_copy_ended(backend *be, copy_lane way, bool wait, double *seconds)
 {
     cuda_backend *cu = cuda_of(be);
@@ -95,7 +96,7 @@ bool cuda_copy_ended(backend *be, copy_lane way, bool wait, double *seconds)
     copy_batch b = l->batch[0];
     cudaError_t status = wait ? cudaEventSynchronize(b.to) : cudaEventQuery(b.to);
     if (status == cudaErrorNotReady) {
-        cudaGetLastError(); /* it is kept, and whoever asks next would take it for a failure */
+        cudaGetLastError(); /* clears it as the last error, which would be taken for a failure */
         return false;
     }
     if (!cuda_keep(cu, status, "copy"))

@@ -1,5 +1,5 @@
-/* cuda_devices.h - which NVIDIA GPUs this machine has (in builds without CUDA devices.c has what of it is needed).
- * Plain C. */
+/* cuda_devices.h - which NVIDIA GPUs this machine has. Plain C. Builds without CUDA have only
+ * cuda_device_uuid(), in devices.c. */
 #ifndef PUNICA_BACKEND_CUDA_CUDA_DEVICES_H
 #define PUNICA_BACKEND_CUDA_CUDA_DEVICES_H
 
@@ -9,13 +9,13 @@
 extern "C" {
 #endif
 
-/* How many GPUs the driver shows; 0 without a driver. */
+/* Returns how many GPUs the driver shows; 0 without a driver. */
 int cuda_device_count(void);
 
-/* "NVIDIA H200, 139 GiB, sm_90" of GPU i. */
+/* Writes a description of GPU i, such as "NVIDIA H200, 139 GiB, sm_90". */
 void cuda_device_describe(int i, char *out, size_t n);
 
-/* "GPU-" and 32 hex digits in groups, as nvidia-smi shows it; "" when it cannot be read. */
+/* Writes the UUID of GPU i as nvidia-smi shows it, "GPU-" and 32 hex digits in groups; "" when it cannot be read. */
 void cuda_device_uuid(int i, char *out, size_t n);
 
 #ifdef __cplusplus

@@ -1,20 +1,21 @@
-/* cuda_expand.cu - SGMV expand, fused with what reads its result
+/* cuda_expand.cu - SGMV expand, fused with the op that reads its result
  *
- * In a decode batch of few rows the shrink leaves v in partial sums. The kernels here add those up,
- * multiply with the row's own B, add the product to the dense result in registers, and go on from there:
+ * In a decode batch of few rows the shrink leaves v as partial sums. The kernels here add those up,
+ * multiply by the row's own B, add the product to the dense result in registers, and go on from there:
  * neither v nor the completed row is ever written out.
  *
  *   linear     |== dense product ===============================|
  *              |= shrink ==| arrives
- *   expand        |- B under way -|= v B =|- - - - - - - - - - -|= add, go on =|
+ *   expand        |- loads B -|= v B =|- - - - - - - - - - - - -|= add, go on =|
  *
- * Blocks start beside the dense product, on the room its kernel leaves (so they must have few registers),
- * and send for B, which depends on nothing. When the shrink's blocks have arrived they multiply; when the
- * dense product has ended little is left to do. Blocks that find no room do all of it afterwards.
+ * Blocks start beside the dense product, in the registers and shared memory that its kernel leaves free (so
+ * they must have few registers), and prefetch B, which depends on no kernel. They multiply when the shrink's
+ * blocks have arrived; when the dense product has ended, little is left to do. Blocks that find no room do
+ * all of it afterwards.
  *
- * A warp owns 256 adjacent columns of one row of one projection, a lane 8 of them, so that a row of B is
- * one 16-byte load. Rows of one adapter are adjacent, and the warps of a block own the same columns of
- * adjacent rows where they can: they find B in L1. */
+ * A warp owns 256 adjacent columns of one row of one projection, a lane 8 of them, so that a lane loads a row
+ * of B in 16 bytes. Rows of one adapter are adjacent, and the warps of a block own the same columns of
+ * adjacent rows where possible: they find B in L1. */
 #include "backend/cuda/fp8.cuh"
 #include "backend/cuda/st_async.cuh"
 
@@ -22,22 +23,22 @@ enum {
     LANE_COLS = 8, /* 16 bytes */
     WARP_COLS = 32 * LANE_COLS,
     BLOCK_ROWS = 4,
-    RANKS = 64, /* of v in shared memory at once */
+    RANKS = 64, /* ranks of v in shared memory at once */
 };
 
-/* Warps for a row of so many columns. */
+/* Returns the warps for a row of `cols` columns. */
 static int warps_across(int cols)
 {
     return (cols + WARP_COLS - 1) / WARP_COLS;
 }
 
-/* Where the adapters of a site and v are found. */
+/* Where the adapters of a site and v are. */
 typedef struct {
     const lora_entry *const *row_lora; /* [rows] */
     const float *v_partials;           /* [n_splits, FUSED_ROWS, v_stride] */
     int site, n_splits, v_stride;
     const int *arrivals; /* of the shrink's blocks */
-    int n_arrivals;      /* when all have arrived; 0: v is there when their kernel has ended */
+    int n_arrivals;      /* how many there will be; 0: they are not counted, v is complete when the shrink has ended */
 } expansion;
 
 static expansion expansion_of(const cuda_backend *cu, const adapted *a)
@@ -57,9 +58,8 @@ static __device__ __forceinline__ const lora_entry *entry_of(const expansion &e,
     return table ? &table[e.site] : NULL;
 }
 
-/* Where a part's ranks begin in v. (As rank_offset() of sgmv.cuh has it the compiler makes other code of these
- * kernels.)
- */
+/* Returns where a part's ranks begin in v. With rank_offset() of sgmv.cuh in its place the compiler generates other
+ * code for these kernels. */
 static __device__ __forceinline__ int first_rank(const lora_entry *l, int part)
 {
     return part == 0 ? 0 : part == 1 ? l->rank[0] : l->rank[0] + l->rank[1];
@@ -72,8 +72,8 @@ static __device__ __forceinline__ int load_acquire(const int *p)
     return x;
 }
 
-/* Waits for v, if any thread of the block needs it. The shrink's blocks arrive long before the dense product they
- * ride in has ended, so that v B can be done in its shadow. All threads take part. */
+/* Waits for v if any thread of the block needs it. The shrink's blocks arrive long before the dense product that they
+ * are fused with has ended, which hides v B. All threads of the block must call it. */
 static __device__ __forceinline__ void wait_for_v(const expansion &e, bool needed)
 {
     needed = __syncthreads_or(needed);
@@ -85,8 +85,8 @@ static __device__ __forceinline__ void wait_for_v(const expansion &e, bool neede
     __syncthreads();
 }
 
-/* v[r] = the sum of a row's partial sums at first + r, for up to RANKS of n, by so many threads of which this is
- * number `thread`. */
+/* v[r] = the sum of a row's partial sums of rank first + r, for r < n and at most RANKS of them. Called by n_threads
+ * threads, numbered by `thread`. */
 static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, int row, int first, int n, int thread,
                                                   int n_threads)
 {
@@ -100,7 +100,7 @@ static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, 
     }
 }
 
-/* sum += the columns at `from`. */
+/* sum += the LANE_COLS numbers at `from`. */
 template <typename T> static __device__ __forceinline__ void add_n(float (&sum)[LANE_COLS], const T *from)
 {
     float v[LANE_COLS];
@@ -116,15 +116,15 @@ static __device__ __forceinline__ void load_latest(float (&x)[LANE_COLS], const 
     *(float4 *)&x[4] = __ldcg((const float4 *)from + 1);
 }
 
-/* A lane's columns of v B for one row and projection: AHEAD rows of B are always in flight. */
+/* A lane's columns of v B for one row and projection. AHEAD rows of B are prefetched. */
 template <typename T, int AHEAD> struct lane_product {
     int rank, out;
     const T *b;         /* [rank, out], at the lane's columns of the next row to load */
     uint4 ahead[AHEAD]; /* 8 numbers each */
 };
 
-/* Finds B and prefetches its first rows, before wait_for_v(). l: the row's adapter, NULL: none. Lanes past the last
- * column load the first ones instead. */
+/* Finds B and prefetches its first rows; called before wait_for_v(). l: the row's adapter, NULL: none. Lanes past the
+ * last column load the first columns instead. */
 template <typename T, int AHEAD>
 static __device__ __forceinline__ void start_product(lane_product<T, AHEAD> &p, const lora_entry *l, int part, int col,
                                                      int out)
@@ -138,9 +138,9 @@ static __device__ __forceinline__ void start_product(lane_product<T, AHEAD> &p, 
             p.ahead[r] = *(const uint4 *)p.b;
 }
 
-/* sum += v B at the lane's columns, over the AHEAD ranks from `from` on, v being theirs; as each row of B is used
- * the one AHEAD of it is prefetched. (__syncwarp() keeps the compiler from loading all first, which would take twice
- * the registers.) */
+/* sum += v B at the lane's columns over the AHEAD ranks from `from` on; v: of these ranks. As each row of B is used,
+ * the one AHEAD rows on is prefetched. (__syncwarp() keeps the compiler from doing all loads first, which would take
+ * twice the registers.) */
 template <typename T, int AHEAD>
 static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], lane_product<T, AHEAD> &p, const float *v,
                                                  int from)
@@ -160,7 +160,7 @@ static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], lane_p
     }
 }
 
-/* sum += v B over all of the up to RANKS ranks from `from` on. */
+/* sum += v B over the ranks from `from` on, at most RANKS of them. */
 template <typename T, int AHEAD>
 static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], lane_product<T, AHEAD> &p, const float *v,
                                                    int from)
@@ -202,7 +202,7 @@ template <typename T> static void run_plain(cuda_backend *cu, tensor *y, const a
            w->n > 1 ? w->part[1].w.rows : 0, expansion_of(cu, a));
 }
 
-/* y += v B as an op of its own, whichever way this invocation's shrink left v. */
+/* y += v B by a kernel of its own, in whichever form this invocation's shrink left v. */
 static void expand_alone(backend *be, tensor *y, const adapted *a, const batch *b)
 {
     if (cuda_of(be)->shape.fused)
@@ -220,7 +220,8 @@ typedef struct {
     int layer;
 } rope_job;
 
-/* x / sqrt(mean(x^2) + eps) * w over each head: head_dim / 8 adjacent lanes. */
+/* x = x / sqrt(mean(x^2) + eps) * w over each head, which is in head_dim / 8 adjacent lanes. at: the lane's first
+ * column within its head. */
 static __device__ __forceinline__ void norm_head(float (&x)[LANE_COLS], const float *w, float eps, int head_dim, int at)
 {
     float squares = 0.0f, by[LANE_COLS];
@@ -234,8 +235,8 @@ static __device__ __forceinline__ void norm_head(float (&x)[LANE_COLS], const fl
         x[j] *= scale * by[j];
 }
 
-/* Rotate the pairs (i, i + half): the other one of a pair is in the lane half / 8 away. `at`: the lane's
- * first column within its head. */
+/* Rotates the pairs (i, i + half); the other number of a pair is half / 8 lanes away. at: the lane's first column
+ * within its head. */
 static __device__ __forceinline__ void rotate(float (&x)[LANE_COLS], const float *cosine, const float *sine, int half,
                                               int at)
 {
@@ -248,14 +249,15 @@ static __device__ __forceinline__ void rotate(float (&x)[LANE_COLS], const float
     }
 }
 
-/* The address of a key (kind 0) or value (1) of a head in the cache. */
+/* Returns the address of a key (kind 0) or value (1) of a head in the KvCache. */
 template <typename T> static __device__ T *kv_at(const kv_cache &kv, int slot, int layer, int kind, int head)
 {
     size_t block = kv_block(kv, slot, layer, kind, head);
     return (T *)kv.data + (block * kv.page_len + slot % kv.page_len) * kv.head_dim;
 }
 
-/* The lane's 8 numbers of a head, from column `at` of it, to an F8 cache; all lanes of the head take part. */
+/* Stores the lane's 8 numbers of a head, from its column `at` on, to an F8 KvCache, if `stores`; all lanes of the head
+ * take part. */
 static __device__ __forceinline__ void store_fp8(const kv_cache &kv, int slot, int layer, int kind, int head, int at,
                                                  const float (&x)[LANE_COLS], bool stores)
 {
@@ -273,10 +275,10 @@ static __device__ __forceinline__ void store_fp8(const kv_cache &kv, int slot, i
         *to.scale = scale;
 }
 
-/* qkv += v B; norm of query and key heads where there is one; rotate them; queries stay in place, keys and
- * values go into their row's slot of the cache. A block owns BLOCK_ROWS rows of 256 columns of q, k or v, a
- * warp one row; head_dim divides 256 and is at least 16. Shared: for each row RANKS floats of v, and head_dim of
- * cosines and sines. */
+/* qkv += v B; norm of query and key heads where there is one; rotate them; queries stay in place, keys and values go
+ * into their row's slot of the KvCache. A block owns BLOCK_ROWS rows of 256 columns of q, k or v, a warp one row;
+ * head_dim divides 256 and is at least 16. Shared: for each row RANKS floats of v, and head_dim floats of cosines and
+ * sines. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
     expand_rope(T *qkv, int n_rows, rope_job job, expansion e, step s)
@@ -361,8 +363,8 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
 
 enum { MAX_CLUSTER = 8, NORM_WARPS = 8 };
 
-/* The smallest cluster whose blocks have at most NORM_WARPS warps for a row of so many columns; 0 where it would be too
- * large. Where there are clusters it has 2 blocks at least, see st_async.cuh. */
+/* Returns the smallest cluster whose blocks have at most NORM_WARPS warps for a row of `cols` columns; 0 where it would
+ * exceed MAX_CLUSTER. Where the device has clusters it is at least 2, see st_async.cuh. */
 static unsigned norm_cluster(const cuda_backend *cu, int cols)
 {
     unsigned most = cu->arch >= 90 ? MAX_CLUSTER : 1, cluster = most > 1 ? 2 : 1;
@@ -371,9 +373,9 @@ static unsigned norm_cluster(const cuda_backend *cu, int cols)
     return cluster <= most ? cluster : 0;
 }
 
-/* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a row, a warp 256 columns of it;
- * every warp's sum of squares is sent to all blocks. When the shrink's blocks have arrived, all that came before
- * their kernel has ended: then x is read too, and once the dense product has ended only delta is left to wait for. */
+/* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a row, a warp 256 columns of it; every
+ * warp's sum of squares is sent to all blocks. When the shrink's blocks have arrived, all kernels before theirs have
+ * ended: x is read then, and when the dense product has ended only delta is still to be read. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
     expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, expansion e)
@@ -455,7 +457,8 @@ void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, 
     cuda_add_rms_norm(be, y, x, delta, w, eps);
 }
 
-/* y += v B, and no more. A block owns BLOCK_ROWS rows of 256 columns of the one projection, a warp one row. */
+/* y += v B. A block owns BLOCK_ROWS rows of 256 columns of the one projection, a warp one row. Shared: RANKS floats of
+ * v for each row. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7) expand_rows(T *y, int n_rows, int cols, expansion e)
 {
@@ -500,8 +503,8 @@ void cuda_expand(backend *be, tensor *y, const adapted *a, const batch *b)
         expand_alone(be, y, a, b);
 }
 
-/* y = silu(gate + v0 B0) * (up + v1 B1). A block owns BLOCK_ROWS rows of 256 columns, a warp one row.
- * Shared: twice RANKS floats of v for each row. */
+/* y = silu(gate + v0 B0) * (up + v1 B1). A block owns BLOCK_ROWS rows of 256 columns, a warp one row. Shared: 2 * RANKS
+ * floats of v for each row. */
 template <typename T, int AHEAD>
 static __global__ void __launch_bounds__(32 * BLOCK_ROWS, AHEAD > 4 ? 4 : 7)
     expand_silu(T *y, const T *gate_up, int n_rows, int cols, expansion e)
@@ -545,7 +548,7 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, AHEAD > 4 ? 4 : 7)
 template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
 {
     dim3 grid((unsigned)warps_across(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
-    /* With more rows the blocks find room beside the dense product only if they have fewer registers. */
+    /* with more rows, blocks fit beside the dense product only if they have fewer registers */
     launch(context_of(cu), "expand_silu_mul", y->rows <= 32 ? expand_silu<T, 8> : expand_silu<T, 4>, grid,
            32 * BLOCK_ROWS, 0, y->data, gate_up->data, y->rows, y->cols, expansion_of(cu, a));
 }

@@ -1,9 +1,9 @@
-/* cuda_fp8.cu - FP8 weights put into the form the products read, and made 16-bit matrices again for cuBLASLt */
+/* cuda_fp8.cu - FP8 weights packed into slabs for the products, and unpacked to 16-bit matrices for cuBLASLt */
 #include "backend/cuda/fp8.cuh"
 
 enum { THREADS = 256 };
 
-/* Rows of bytes into slabs. A thread owns 16 columns of a row. */
+/* Packs rows of bytes into slabs. A thread owns 16 columns of a row. */
 template <typename T> static __global__ void pack_slabs(uint8_t *to, const uint8_t *from, int rows, int cols)
 {
     int n_boxes = cols / 64;
@@ -30,7 +30,7 @@ void cuda_fp8_pack(cuda_backend *cu, void *to, const void *from, int rows, int c
     BY_ACT(run_pack, cu, to, from, rows, cols);
 }
 
-/* Slabs into rows of 16-bit numbers. A thread owns 16 columns of a row. */
+/* Unpacks slabs into rows of 16-bit numbers, scaled. A thread owns 16 columns of a row. */
 template <typename T>
 static __global__ void unpack_slabs(T *to, const unsigned *from, const float *scale, int n_pieces, int rows, int cols)
 {

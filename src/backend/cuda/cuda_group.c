@@ -1,9 +1,9 @@
 /* cuda_group.c - the communicators of ranks on GPUs
  *
- * Ranks on one GPU, and ranks on several that can read each other's memory, add up by the one-shot kernels of
- * cuda_comm.cu, which can be recorded. What is large goes through NCCL, and so does everything where GPUs cannot read
- * each other; invocations are not recorded then. NCCL is loaded when it is needed, so that neither building nor a
- * single GPU needs it. */
+ * Ranks on one GPU, and ranks on several GPUs that can access each other's memory, add up by the one-shot kernels of
+ * cuda_comm.cu, which can be recorded. Between several GPUs, more than ONE_SHOT_ROWS rows go through NCCL, and all rows
+ * where the GPUs cannot access each other; such invocations are not recorded. NCCL is loaded when several GPUs are
+ * joined, so that neither building nor a single GPU needs it. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +82,7 @@ comm *comm_cuda_new(backend *gpu, int n_ranks, err *e)
     return NULL;
 }
 
-/* Ranks on several GPUs. What of NCCL's interface is used, as nccl.h has it since version 2.0: */
+/* Ranks on several GPUs. The part of NCCL's interface that is used, unchanged since nccl.h 2.0: */
 
 typedef struct ncclComm *ncclComm_t;
 enum { NCCL_SUCCESS = 0, NCCL_SUM = 0, NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_BFLOAT16 = 9 };
@@ -102,11 +102,11 @@ typedef struct {
     comm base;
     int n; /* ranks, and GPUs */
     backend *gpu[MAX_RANKS];
-    bool are_peers;       /* each can read all others' memory */
-    rank_barrier barrier; /* when they are */
+    bool are_peers;       /* each can access all others' memory */
+    rank_barrier barrier; /* where are_peers */
     nccl lib;
     ncclComm_t rank[MAX_RANKS];
-    void *gathered[MAX_RANKS]; /* on each GPU: the parts of an all_gather, one behind the other */
+    void *gathered[MAX_RANKS]; /* on each GPU: room for the parts of an all_gather, one behind the other */
     size_t gathered_bytes;
 } many_gpus;
 
@@ -131,7 +131,7 @@ static int open_nccl(nccl *l, err *e)
     return 0;
 }
 
-/* A failure of NCCL is one of the first device. */
+/* Keeps a failure of NCCL as one of the first device. */
 static void keep_nccl(many_gpus *c, int status, const char *what)
 {
     err e;
@@ -151,7 +151,7 @@ static bool fits_one_shot(const many_gpus *c, int rows)
     return c->are_peers && rows <= ONE_SHOT_ROWS;
 }
 
-/* y = the sum of the parts, on every GPU; y may be part. */
+/* y = the sum of the parts, on every GPU; y may be `part` itself. */
 static void sum_by_nccl(many_gpus *c, const tensor *y, const tensor *part)
 {
     size_t n = (size_t)part->rows * (size_t)part->cols;
@@ -188,7 +188,8 @@ static void many_add_rms_norm(comm *base, tensor *y, tensor *x, const tensor *pa
             cuda_add_rms_norm(c->gpu[r], &y[r], &x[r], &part[r], w[r], eps);
 }
 
-/* Room for all parts on every GPU; it grows with the largest batch there was. */
+/* Makes room for `bytes` of parts on every GPU; keeps what it has when that is enough. Returns false, with the failure
+ * kept, when there is no memory. */
 static bool make_room(many_gpus *c, size_t bytes)
 {
     err e;
@@ -266,7 +267,7 @@ static const comm_ops many_ops = {
     .free = many_free,
 };
 
-/* Ranks do the same work in lockstep: the slowest or smallest GPU would decide for all. */
+/* Refuses GPUs that differ: ranks work in lockstep, so the slowest or smallest would decide for all. */
 static int check_equal(const many_gpus *c, err *e)
 {
     struct cudaDeviceProp first, other;
@@ -281,7 +282,7 @@ static int check_equal(const many_gpus *c, err *e)
     return 0;
 }
 
-/* Let each GPU read and write the memory of all others, if they all can. */
+/* Lets each GPU read and write the memory of all others, if all can. Returns whether they can. */
 static bool join_peers(const many_gpus *c)
 {
     for (int i = 0; i < c->n * c->n; i++) {

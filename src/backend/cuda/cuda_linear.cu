@@ -1,16 +1,16 @@
 /* cuda_linear.cu - products with the base model's weights, alone and with the adapters' shrink
  *
- * The parts of a linear lie back to back in device memory, so that it is one matrix W [n, k]. Three ways:
+ * The parts of a linear are back to back in device memory, so that it is one matrix W [n, k]. There are three kernels:
  *
- *   skinny   few rows of x on Hopper: our own stream of weights, see linear_skinny.cuh
+ *   skinny   few rows of x on Hopper: our own kernel (linear_skinny.cuh)
  *   cuBLASLt more rows, or other chips (cuda_blas.c)
- *   plain    rows that are not whole 16-byte vectors: correct, and small models only
+ *   plain    rows that are not whole 16-byte vectors: correct but slow, for small models
  *
- * FP8 weights: skinny takes up to FP8_SKINNY_ROWS rows, 64 at a time; for more, and on other chips, they are made
- * 16-bit numbers, as many rows of W at once as the scratch holds, for cuBLASLt; plain takes odd shapes.
+ * FP8 weights: skinny takes up to FP8_SKINNY_ROWS rows, 64 at a time. For more rows, and on other chips, the weights
+ * are unpacked to 16 bits for cuBLASLt, as many rows of W at once as the scratch holds. plain takes odd shapes.
  *
- * In fused invocations the shrink of the site's adapters rides in the skinny kernel; where that does not
- * fit it is a kernel of its own. Either way it leaves partial sums of v in v_partials. */
+ * In fused invocations the shrink of the site's adapters is fused with the skinny kernel; where skinny cannot run, it
+ * is a kernel of its own. Either way it leaves partial sums of v in v_partials. */
 #include <stdlib.h>
 
 #include "backend/cuda/linear_skinny.cuh"
@@ -21,26 +21,26 @@ extern "C" {
 }
 
 enum {
-    SKINNY_SHARED = 208 * 1024, /* small kernels before and after find room for a few KB beside it */
+    SKINNY_SHARED = 208 * 1024, /* leaves a few KB of an SM to the small kernels before and after */
     MAX_STAGE = 16 * 1024,      /* bytes of W in a stage */
-    EARLY_PERCENT = 70, /* percent of the ring that is filled while the kernel before still runs; 0, 85 and 100 made a
-                         * layer 0.9 to 1.0 % slower without adapters (docs/lab/decode-step.md) */
-    MIN_TILE_ROWS =
-        40,                /* rows of a tile: below that rather larger clusters. A plain choice below the 64 rows of a
-                            * warpgroup; tiles of 32 rows for o and down were the same within 0.3 % (docs/lab/decode-step.md) */
-    FP8_SKINNY_ROWS = 448, /* of x: of more, 16-bit copies of FP8 weights for cuBLASLt are faster (docs/lab/fp8.md) */
+    EARLY_PERCENT = 70, /* percent of the ring that is filled before wait_for_previous(); 0, 85 and 100 made a layer 0.9
+                         * to 1.0 % slower without adapters (docs/lab/decode-step.md) */
+    MIN_TILE_ROWS = 40, /* with fewer rows to a tile the cluster is doubled. Not tuned, but below the 64 rows of a
+                         * warpgroup; tiles of 32 rows for o and down were the same within 0.3 %
+                         * (docs/lab/decode-step.md) */
+    FP8_SKINNY_ROWS = 448, /* of x: for more, 16-bit copies of FP8 weights and cuBLASLt are faster (docs/lab/fp8.md) */
     MAX_SPLITS = 8,
     MAX_STAGES = 48,
 };
 
-struct linear_plans { int max_clusters[MAX_SPLITS + 1]; /* by size of cluster: how many run at once */ };
+struct linear_plans { int max_clusters[MAX_SPLITS + 1]; /* by cluster size: how many clusters run at once */ };
 
 static bool aligned(const void *p, size_t bytes)
 {
     return (uintptr_t)p % bytes == 0;
 }
 
-/* Whether rows of x and W are whole 16-byte vectors. */
+/* Whether rows of x and W are whole 16-byte vectors and F8 weights are in slabs. */
 static bool is_wide(const dense_product *p)
 {
     return p->k % 8 == 0 && aligned(p->x, 16) && aligned(p->w, 16) && (p->w_type != DTYPE_F8 || p->in_slabs);
@@ -58,14 +58,15 @@ static int padded_rows(int m)
     return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : m <= 48 ? 48 : 64;
 }
 
-/* The tile's height that gives each of `slots` clusters the same number of tiles, as few as can be. */
+/* Returns the tile height with which each of `slots` clusters has the same number of tiles, as few as possible. */
 static int tile_rows_for(int n, int slots)
 {
     int turns = divide_up(n, slots * SKINNY_TILE);
     return divide_up(divide_up(n, slots * turns), 8) * 8;
 }
 
-/* Clusters as small as they can be with MIN_TILE_ROWS rows a tile: a warpgroup multiplies 64 at once. */
+/* Chooses the smallest clusters whose tiles have MIN_TILE_ROWS rows or more: a warpgroup multiplies 64 rows in any
+ * case. */
 static void choose_tiles(const linear_plans *plans, skinny_job *job)
 {
     for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
@@ -73,8 +74,8 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
         if (splits > 1 && (job->n > slots * SKINNY_TILE || job->n_boxes < 4 * splits))
             return;
         job->splits = splits;
-        /* Without clusters 1/32 of the multiprocessors (4 of 132) get no tile: a plain choice, as with tiles on all of
-         * them a layer was the same within 0.3 % (docs/lab/decode-step.md). */
+        /* Without clusters 1/32 of the SMs (4 of 132) get no tile. Not tuned: with tiles on all of them a layer was the
+         * same within 0.3 % (docs/lab/decode-step.md). */
         job->tile_rows = tile_rows_for(job->n, splits == 1 ? slots - slots / 32 : slots);
         job->n_tiles = divide_up(job->n, job->tile_rows);
         if (job->tile_rows >= MIN_TILE_ROWS)
@@ -82,8 +83,9 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
     }
 }
 
-/* As many stages as fit, of so many boxes that divide a block's share of k. Returns bytes of shared memory.
- * The last 64 rows of a tile may reach past its box: what is read there is not used, but must exist. */
+/* Chooses the boxes of a stage, of which 4 or fewer divide a block's range of k, and as many stages as fit. Returns the
+ * bytes of shared memory, enough for the last 64 rows of a tile, which may reach past its box: what is read there is
+ * not used. */
 static size_t choose_ring(weights_kind kind, skinny_job *job)
 {
     int overshoot = (64 - job->tile_rows % 64) % 64 * w_row(kind);
@@ -100,7 +102,7 @@ static size_t choose_ring(weights_kind kind, skinny_job *job)
     return (size_t)(job->n_stages * stage + other);
 }
 
-/* A matrix [rows, k], seen as [k / 64, rows, 64], that is copied in boxes of [boxes, box_rows, 64]. */
+/* Returns the map of a matrix [rows, k], seen as [k / 64, rows, 64], in boxes of [boxes, box_rows, 64]. */
 static CUtensorMap box_map(cuda_backend *cu, const void *data, int rows, int k, int boxes, int box_rows)
 {
     boxed_array a = {3,
@@ -111,8 +113,8 @@ static CUtensorMap box_map(cuda_backend *cu, const void *data, int rows, int k, 
     return map_of(cu, "linear", data, a, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-/* An F8 matrix in slabs, [rows / 8, k / 64, 512 bytes], and its scales, [rows / 8, pieces, 8 floats], in boxes with the
- * first two dimensions changed about. */
+/* Return the maps of an F8 matrix in slabs, [rows / 8, k / 64, 512 bytes], and of its scales, [rows / 8, pieces, 8
+ * floats], with the first two dimensions swapped. */
 static CUtensorMap slab_map(cuda_backend *cu, const dense_product *p, int boxes, int box_rows)
 {
     boxed_array a = {3,
@@ -148,7 +150,7 @@ static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny
     unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + (job.shrinks ? 96 : 32));
     launch_clusters(context_of(cu), "linear", skinny<T, M, KIND>, grid, block, shared, (unsigned)job.splits, w_map,
                     x_map, scale_map, job, shrink);
-    cu->v_expected = job.shrinks && !cu->failure.happened ? (int)grid : 0; /* who was not launched does not arrive */
+    cu->v_expected = job.shrinks && !cu->failure.happened ? (int)grid : 0; /* no launch, no arrivals */
 }
 
 template <typename T, int M>
@@ -206,7 +208,7 @@ static bool fits_skinny(const cuda_backend *cu, const dense_product *p)
 
 enum { PLAIN_ROWS = 8, PLAIN_WARPS = 4 };
 
-/* A weight of any type and layout. */
+/* Returns a weight of any type and layout. */
 template <typename T> static __device__ __forceinline__ float weight_at(const dense_product &p, int row, int col)
 {
     if (p.w_type != DTYPE_F8)
@@ -220,7 +222,7 @@ template <typename T> static __device__ __forceinline__ float weight_at(const de
     return __low2float(*(__half2 *)&two) * scale;
 }
 
-/* y = x W^T + bias. A warp owns one row of W and 8 of x; its lanes go along k. */
+/* y = x W^T + bias. A warp owns one row of W and PLAIN_ROWS of x; its lanes go along k. */
 template <typename T, typename O> static __global__ void plain(dense_product p)
 {
     int m = p.m, n = p.n, k = p.k, ldy = p.ldy;
@@ -256,7 +258,7 @@ template <typename T> static void run_plain(cuda_backend *cu, const dense_produc
 
 /* cuBLASLt. */
 
-/* Every row of y becomes the bias. A thread owns one column. */
+/* Copies the bias to every row of y. A thread owns one column. */
 template <typename O> static __global__ void fill_bias(O *y, const float *bias, int m, int n, int ldy)
 {
     wait_for_previous();
@@ -272,7 +274,8 @@ template <typename O> static void run_fill_bias(cuda_backend *cu, const dense_pr
     launch(context_of(cu), "linear bias", fill_bias<O>, grid, 256, 0, (O *)p->y, p->bias, p->m, p->n, p->ldy);
 }
 
-/* False when cuBLASLt has nothing for it. The bias is put into y first and added to there. */
+/* Multiplies by cuBLASLt, which adds to the bias in y. Returns false when it has nothing for this shape; y is then
+ * undefined. */
 static bool run_blas(cuda_backend *cu, const dense_product *p)
 {
     if (p->bias && p->y_type == DTYPE_F32)
@@ -284,9 +287,9 @@ static bool run_blas(cuda_backend *cu, const dense_product *p)
     return cuda_blas_multiply(cu, p);
 }
 
-/* FP8 beyond 64 rows. */
+/* FP8 weights with more than 64 rows of x. */
 
-/* So many rows of x, from `row` on. */
+/* Returns the product of rows [row, row + n_rows) of x. */
 static dense_product rows_of(const dense_product *p, int row, int n_rows)
 {
     dense_product part = *p;
@@ -310,7 +313,8 @@ static void run_skinny_passes(cuda_backend *cu, const dense_product *p)
     }
 }
 
-/* By cuBLASLt, from 16-bit copies of as many rows of W at once as fit. False, with nothing done, when it cannot. */
+/* Multiplies by cuBLASLt, from 16-bit copies of as many rows of W at once as fit. Returns false when it cannot; y is
+ * then undefined. */
 static bool run_unpacked(cuda_backend *cu, const dense_product *p)
 {
     int step = (int)(FP8_SCRATCH / 2 / (size_t)p->k / 128) * 128;
@@ -415,7 +419,7 @@ void cuda_linear(backend *be, tensor *y, const tensor *x, const linear *w)
 
 enum { SPLIT_K_WARPS = 4 };
 
-/* The shrink alone. A block owns a tile and a split; its warps take turns at 8 ranks. */
+/* The shrink alone. A block owns a tile and a split; its warps take 8 ranks each in turn. */
 template <typename T, bool WIDE> static __global__ void shrink_split_k(shrink_job job)
 {
     wait_for_previous();
@@ -471,7 +475,8 @@ void cuda_linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *
     }
 }
 
-/* Ask for most of shared memory, and how many clusters of each size then run at once. */
+/* Allows the kernel SKINNY_SHARED bytes of shared memory, and stores how many clusters of each size then run at
+ * once. */
 template <typename T, int M, weights_kind KIND> static void prepare_skinny(cuda_backend *cu)
 {
     cuda_keep(cu, cudaFuncSetAttribute(skinny<T, M, KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, SKINNY_SHARED),

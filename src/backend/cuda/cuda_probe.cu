@@ -1,8 +1,8 @@
-/* cuda_probe.cu - what this GPU's memory gives */
+/* cuda_probe.cu - measures the read bandwidth of this GPU's memory */
 #include "backend/cuda/kernel.cuh"
 
-/* Sums n vectors of 16 bytes; a block strides over the whole. The result is written only where it could not
- * be known before, so that the reads cannot be left out. */
+/* Sums n vectors of 16 bytes, grid-strided. The sum is written only if it has one arbitrary value, so that the compiler
+ * cannot leave out the reads. */
 static __global__ void sum_all(const uint4 *x, size_t n, unsigned *out)
 {
     unsigned sum = 0;
@@ -19,7 +19,7 @@ static __global__ void sum_all(const uint4 *x, size_t n, unsigned *out)
         out[threadIdx.x] = sum;
 }
 
-/* Best of several sums over 4 GiB, or what is free. */
+/* Returns the best of several sums over 4 GiB, or half of what is free if that is less; 0 when there is no memory. */
 double cuda_read_bandwidth(backend *be)
 {
     cuda_backend *cu = cuda_of(be);

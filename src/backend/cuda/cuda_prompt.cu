@@ -1,13 +1,13 @@
-/* cuda_prompt.cu - SGMV expand fused with what reads its result, in steps with prompts
+/* cuda_prompt.cu - SGMV expand fused with the op that reads its result, in steps with prompts
  *
- * What cuda_expand.cu does for few rows, for many: the expand by itself would read and write all of y once more, which
- * takes longer than its product. So the ops that read y anyway, tile by tile of rows, add v B on the way: a warp loads
+ * The counterpart of cuda_expand.cu for many rows: an expand by itself would read and write all of y once more, which
+ * takes longer than its product. So the ops that read y anyway add v B on the way, tile by tile of rows: a warp loads
  * a strip of 16 rows by 64 columns, adds the adapter's product by tensor cores in registers (sgmv_prompt.cuh) and goes
- * on. Rows of no adapter add nothing. Shapes that these do not take have the expand as a kernel of its own: each
- * function says whether it did the op. */
+ * on. Rows without adapter are passed on as they are. For shapes that these kernels do not support the expand is a
+ * kernel of its own: each function returns whether it did the op. */
 #include "backend/cuda/sgmv_prompt.cuh"
 
-/* Where a site's adapters and v are found. */
+/* Where a site's adapters and v are. */
 typedef struct {
     const sgmv_tile *tile;
     int site, v_cols;
@@ -26,8 +26,8 @@ static __device__ __forceinline__ expand_part<T> prompt_part(const prompt_expans
     return strip_part<T>(tile, e.site, part, row, out, e.v, e.v_cols);
 }
 
-/* How many of n strips or heads a block takes in turn, so that v's operands are made once for all of them: up to
- * `most`, halved until there are two waves of blocks. */
+/* Returns how many of n strips or heads a block takes in turn, so that v's operands are made once for all of them: up
+ * to `most`, halved until there are two waves of blocks. */
 static int per_block(const cuda_backend *cu, int n, int most)
 {
     int each = most, two_waves = 2 * PROMPT_BLOCKS * cu->n_sms;
@@ -92,9 +92,9 @@ bool cuda_prompt_silu_mul(cuda_backend *cu, tensor *gate_up, tensor *y, const ad
 
 enum { NORM_WARPS = 8, NORM_ACROSS = NORM_WARPS / TILE_STRIPS };
 
-/* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a tile; two warps of each of its blocks have
- * the same 16 rows, and the strips of these rows go round all such warps of the cluster: once to add up, and, when the
- * rows' sums of squares are known, once more, from L2, to norm. Shared: v and sums, 32.5 KB. */
+/* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a tile. Two warps of each of its blocks have
+ * the same 16 rows; all such warps of the cluster take the strips of these rows in turn, once to add up and, when the
+ * rows' sums of squares are known, once more, from L2, to normalise. Shared: v and sums, 32.5 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * NORM_WARPS, 2)
     prompt_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, prompt_expansion e)
@@ -144,7 +144,7 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 2)
                 sum += load_from_peer(&sums[j][row + g + 8 * i], peer);
         by[i] = 1.0f / sqrtf(sum / cols + eps);
     }
-    cluster_arrive(); /* no block ends before its sums were read: waited for below */
+    cluster_arrive(); /* no block exits before its sums were read: waited for below */
     for (int col = begin; col < cols && n_rows > 0; col += stride) {
         strip_raw<float> now = strip_load(x + first, cols, n_rows, col, cols),
                          weight = strip_load(w, 0, n_rows, col, cols);
@@ -183,9 +183,9 @@ bool cuda_prompt_add_rms_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor
 }
 
 enum {
-    ROPE_HEAD = 2 * STRIP_COLS, /* numbers of a head: a strip, and the one it is rotated with */
+    ROPE_HEAD = 2 * STRIP_COLS, /* numbers of a head: a strip, and the one that it is rotated with */
     ROPE_MAX_HEADS = 32,        /* of a block */
-    ANGLES_RUN = 20,            /* floats of 8 angles' cosines and sines: 16, and 4 to spread the banks */
+    ANGLES_RUN = 20,            /* floats for the cosines and sines of 8 angles: 16, and 4 to spread the banks */
     ANGLES_ROW = 8 * ANGLES_RUN + 16,
 };
 
@@ -204,7 +204,7 @@ typedef struct {
     float angles[PROMPT_WARPS][STRIP_ROWS * ANGLES_ROW];
 } rope_shared;
 
-/* Computes cosine and sine of each of a strip's angles, in runs of 8 as strips are; a warp for its own rows. */
+/* Computes the cosine and sine of each angle of a strip, in runs of 8 as in strips; each warp for its own rows. */
 static __device__ __forceinline__ void make_angles(float *angles, const prompt_rope_job &job, int row, int n_rows)
 {
     for (int i = lane_id(); i < min(n_rows, (int)STRIP_ROWS) * STRIP_COLS; i += 32) {
@@ -215,7 +215,7 @@ static __device__ __forceinline__ void make_angles(float *angles, const prompt_r
     __syncwarp();
 }
 
-/* Norms a head, whose columns are the strips lo and hi, row by row. */
+/* Normalises the rows of a head, whose columns are the strips lo and hi. */
 static __device__ __forceinline__ void norm_strips(float (&lo)[4][8], float (&hi)[4][8], const float *w, float eps)
 {
     int t = lane_id() & 3;
@@ -259,7 +259,7 @@ static __device__ __forceinline__ void rotate_strips(float (&lo)[4][8], float (&
         }
 }
 
-/* Stores the strips of a key (kind 0) or value (1) to the cache, each row to its slot. */
+/* Stores the strips of a head's keys (kind 0) or values (1) to the KvCache, each row to its slot. */
 template <typename T>
 static __device__ __forceinline__ void append_strips(const kv_cache &kv, int layer, int kind, int head,
                                                      const int *slots, int n_rows, const float (&lo)[4][8],
@@ -282,8 +282,8 @@ static __device__ __forceinline__ void append_strips(const kv_cache &kv, int lay
 }
 
 /* qkv += v B; norm of query and key heads where there is one; rotate them; queries stay in place, keys and values go
- * into their row's slot of the cache. Block (i, tile) owns `each` heads of q, k or v, q_blocks of them in q, a warp 16
- * of the tile's rows. Shared: sizeof(rope_shared), 60 KB. */
+ * into their row's slot of the KvCache. Block (i, tile) owns `each` heads of q, k or v (q has q_blocks blocks, k and v
+ * kv_blocks each), a warp 16 of the tile's rows. Shared: sizeof(rope_shared), 60 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
     prompt_rope(T *qkv, int each, int q_blocks, int kv_blocks, prompt_rope_job job, prompt_expansion e)

@@ -1,8 +1,8 @@
 /* cuda_rope.cu - head norms, rotary embedding, and appending keys and values to the KvCache */
 #include "backend/cuda/fp8.cuh"
 
-/* x = x / sqrt(mean(x^2) + eps) * w for each query and key head of each row. A warp owns one head of one
- * row, a lane vectors of V numbers of it. No shared memory. */
+/* x = x / sqrt(mean(x^2) + eps) * w for each query and key head of each row. A warp owns one head of one row, a lane
+ * vectors of V numbers of it. No shared memory. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(128)
     head_norm_kernel(T *qkv, int n_rows, int cols, heads h, const float *q_w, const float *k_w, float eps)
@@ -57,16 +57,16 @@ void cuda_head_norm(backend *be, tensor *qkv, heads h, const tensor *q_w, const 
     BY_ACT(norm_heads_by_size, cuda_of(be), qkv, h, (const float *)q_w->data, (const float *)k_w->data, eps);
 }
 
-/* Where a row's keys and values go: one layer of the KvCache. */
+/* Where keys and values are stored: one layer of the KvCache. */
 template <typename T> struct page_target {
-    T *keys;                    /* this layer's keys in page 0; NULL: they are not written */
-    size_t page_stride, values; /* numbers from a page to the next, from keys to values */
+    T *keys;                    /* this layer's keys in page 0; NULL: keys and values are not stored */
+    size_t page_stride, values; /* in numbers: from a page to the next; from keys to values */
     int page_len;
 };
 
-/* (x[i], x[i + n/2]) is turned by position * inv_freq[i] in query and key heads, in place; keys and values
- * are also written to the row's place in its page, unless it has none. Grid: rows x slices of the heads. Thread
- * (x, y) owns V pairs, from pair x * V on, of every (gridDim.y * blockDim.y)-th head. No shared memory. */
+/* Rotates the pairs (x[i], x[i + head_dim / 2]) of query and key heads by position * inv_freq[i], in place; stores keys
+ * and values in the row's slot of its page, unless it has none. Grid: rows x slices of the heads. Thread (x, y) owns V
+ * pairs, from pair x * V on, of every (gridDim.y * blockDim.y)-th head. No shared memory. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(256)
     rope_append_kernel(T *qkv, int cols, heads h, const float *inv_freq, step s, page_target<T> to)
@@ -104,7 +104,8 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* Keys and values of a row, rotated already, into an F8 cache. A warp owns one head of either. */
+/* Stores keys, rotated already, and values in an F8 KvCache. A warp owns one key or value head of a row. No shared
+ * memory. */
 template <typename T>
 static __global__ void __launch_bounds__(128)
     append_fp8_kernel(const T *qkv, int n_rows, int cols, heads h, step s, kv_cache kv, int layer)
@@ -142,7 +143,7 @@ static void rope_append(cuda_backend *cu, tensor *qkv, heads h, const float *inv
     size_t kind = (size_t)kv->n_kv_heads * (size_t)kv->page_len * (size_t)kv->head_dim;
     T *keys = kv->type == DTYPE_F8 ? NULL : (T *)kv->data + (size_t)layer * 2 * kind;
     page_target<T> to = {keys, (size_t)kv->n_layers * 2 * kind, kind, kv->page_len};
-    /* Few rows: a head per thread, to be done soon. Many: four, which share the angles. */
+    /* few rows: a head per thread, for latency; many: four, which share the angles */
     int across = h.head_dim / 2 / V, down = across < 128 ? 128 / across : 1;
     int per_block = down * (qkv->rows > 4 * cu->n_sms ? 4 : 1);
     int slices = (h.n_heads + 2 * h.n_kv_heads + per_block - 1) / per_block;

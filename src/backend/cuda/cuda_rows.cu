@@ -4,12 +4,12 @@
  * a time: 8 where rows are whole 16-byte vectors, else 1. */
 #include "backend/cuda/kernel.cuh"
 
-/* f<T, N>(cu, ...); wide: rows are whole vectors. */
+/* Calls f<T, N>(cu, ...); wide: rows are whole 16-byte vectors. */
 #define BY_ACT_AND_WIDTH(f, wide, cu, ...)                                                            \
     ((cu)->base.act == DTYPE_F16 ? ((wide) ? f<f16, 8>(cu, __VA_ARGS__) : f<f16, 1>(cu, __VA_ARGS__)) \
                                  : ((wide) ? f<bf16, 8>(cu, __VA_ARGS__) : f<bf16, 1>(cu, __VA_ARGS__)))
 
-/* y[row] = table[token - first], zeros for a token that is not in it. A block owns a row. */
+/* y[row] = table[token - first]; zeros for a token outside this part of the table. A block owns a row. */
 template <typename T, int N>
 static __global__ void embed_rows(float *y, const T *table, int first, int vocab, int cols, step s)
 {
@@ -41,7 +41,8 @@ void cuda_embed(backend *be, tensor *y, const tensor *table, int first, const ba
     BY_ACT_AND_WIDTH(run_embed, y->cols % 8 == 0, cuda_of(be), y, table, first);
 }
 
-/* N numbers of the residual stream, the delta added where there is one; the sum of their squares. */
+/* Loads N numbers of the residual stream, adds the delta where there is one, and stores them again. Returns the sum of
+ * their squares. */
 template <typename T, int N> static __device__ float square_sum(float (&v)[N], float *x, const T *delta)
 {
     float squares = 0.0f;
@@ -67,8 +68,8 @@ template <typename T, int N> static __device__ void store_normed(T *y, const flo
     store_n(y, out);
 }
 
-/* x += delta where there is one, then y = x / sqrt(mean(x^2) + eps) * w. A block owns a row; a thread's
- * first N numbers stay in registers, what a longer row has beyond is read again. Shared: 128 bytes. */
+/* x += delta where there is one, then y = x / sqrt(mean(x^2) + eps) * w. A block owns a row; a thread's first N numbers
+ * stay in registers, those of a longer row are read again. Shared: 128 bytes. */
 template <typename T, int N>
 static __global__ void __launch_bounds__(MAX_THREADS)
     norm_rows(T *y, float *x, const T *delta, const float *w, int cols, float eps)
@@ -138,7 +139,7 @@ template <typename T, int N> static void run_silu_mul(cuda_backend *cu, tensor *
 {
     unsigned threads = threads_for(y->cols, N, 256);
     int piece = (int)threads * N;
-    /* A grid has at most 65535 rows of blocks. */
+    /* a grid has at most 65535 blocks along y */
     for (int row = 0; row < y->rows; row += 65535) {
         unsigned rows = (unsigned)(y->rows - row < 65535 ? y->rows - row : 65535);
         dim3 grid((unsigned)((y->cols + piece - 1) / piece), rows);
@@ -153,7 +154,7 @@ void cuda_silu_mul(backend *be, tensor *y, const tensor *x)
     BY_ACT_AND_WIDTH(run_silu_mul, y->cols % 8 == 0, cuda_of(be), y, x);
 }
 
-/* y[i] = x[out_row[i]]; rows past the batch's own are a copy of row 0. A block owns a row of n words. */
+/* y[i] = x[out_row[i]]; padding rows are copies of row 0. A block owns a row of n words. */
 template <typename W> static __global__ void gather_rows(W *y, const W *x, int n, step s)
 {
     size_t to = blockIdx.x, from = blockIdx.x < s.n[COUNT_OUT] ? s.out_row[blockIdx.x] : 0;

@@ -1,13 +1,13 @@
 /* cuda_sample.cu - from logits to tokens on the device; the rules are those of cpu/cpu_sample.c
  *
- * A cluster of blocks works on one row: 8 on Hopper, elsewhere a single block. Every warp owns adjacent ids
- * of the vocabulary, in order, and the blocks agree by one means: all_gather(), by which each warp
- * says a word of 64 bits that all warps of the cluster then read. A greedy row is read once and takes one
- * all_gather(). A row that is changed or drawn from has its changed logits, then its weights, in shared memory
+ * A cluster works on one row: 8 blocks on Hopper, elsewhere one. Every warp owns adjacent token ids of the
+ * vocabulary, in order. The warps exchange words of 64 bits by all_gather(). A greedy row is read once and takes
+ * one all_gather(). A row that is changed or drawn from has its changed logits, then its weights, in shared memory
  * (in device memory where they do not fit). Results are written straight into pinned host memory.
  *
- * Weights are computed with the CPU's own exponential, and counts and masses of equal leading bits are exact
- * integers, so that sums differ from the CPU's only in the last bits of a double, and draws agree. */
+ * Weights, e^((logit - max) / temperature), are computed by the CPU's own exponential, and counts and sums of weights
+ * with equal leading bits are exact integers. So sums differ from the CPU's only in the last bits of a double, and
+ * draws agree. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +23,9 @@ enum { CLUSTER = 8, WARPS = 16, THREADS = 32 * WARPS, BITS = 8, BINS = 1 << BITS
 
 typedef unsigned long long word;
 
-/* A sample_spec as the device reads it. seen, banned, biased, mask: places in the list of ints behind the specs. */
+/* A sample_spec as the device reads it. seen, banned, biased, mask: offsets into the list of ints behind the specs. */
 typedef struct {
-    double u;  /* the draw */
+    double u;  /* uniform in [0, 1) */
     int draws; /* 0: greedy */
     float by;  /* 1 / temperature */
     int top_k;
@@ -35,20 +35,21 @@ typedef struct {
     int n_bias, biased; /* tokens, then as many floats */
     int mask;           /* -1: none */
     int n_logprobs;
-    int given; /* the token that is scored in place of a draw; -1: none */
+    int given; /* the token to score in place of a draw; -1: none */
 } row_spec;
 
 typedef struct {
     const float *logits;     /* [rows, vocab] */
-    int vocab, ids_per_warp; /* ids of a warp */
+    int vocab, ids_per_warp; /* token ids of a warp */
     const row_spec *spec;    /* [rows] */
     const int *list;
-    float *z;              /* [rows, blocks * WARPS * ids_per_warp], NULL: shared memory */
+    float *z;              /* [rows, blocks * WARPS * ids_per_warp]; NULL: in shared memory */
     sample_result *result; /* [rows] pinned host memory */
     int *drawn;            /* [rows] */
 } sample_job;
 
-/* A prefix of the tokens, likelier first: all of weight above `cut`, and the first n_ties of weight `cut`. */
+/* A prefix of the tokens in order of weight: those of weight above `cut`, and the first n_ties, by id, of weight
+ * `cut`. */
 typedef struct {
     float cut;
     int n_ties;
@@ -69,13 +70,13 @@ template <int BLOCKS> struct row_view {
     row_spec spec;
     const float *logits;  /* [vocab] */
     float *z;             /* changed logits, then weights, of this block's ids */
-    int vocab, base, end; /* this block's ids are base..end-1, */
-    int from, to;         /* this warp's from..to-1 */
-    int lane, warp;       /* warp counts through the cluster */
-    int buffer;           /* of the two that all_gather() uses in turn */
+    int vocab, base, end; /* this block's ids are [base, end), */
+    int from, to;         /* this warp's [from, to) */
+    int lane, warp;       /* warp: numbered through the cluster */
+    int buffer;           /* the one of two that all_gather() used last */
 };
 
-/* Orders like (value, then lower id); 0 is below all. */
+/* Returns a key that sorts by value, then lower id first; 0 is below all keys. */
 static __device__ __forceinline__ word key_of(float x, int id)
 {
     unsigned u = __float_as_uint(x + 0.0f); /* -0 equals 0 */
@@ -110,8 +111,8 @@ static __device__ __forceinline__ double warp_sum_double(double x)
     return x;
 }
 
-/* All-gather over the warps of the cluster: each gives a word and gets those of all, in order of ids. They stand until
- * the next but one all_gather(). */
+/* All-gather over the warps of the cluster: returns the words of all, in order of ids. They stay valid until the second
+ * all_gather() after this one. */
 template <int BLOCKS> static __device__ const word *all_gather(row_view<BLOCKS> &r, word mine)
 {
     word *gathered = r.words->gathered[r.buffer ^= 1];
@@ -122,6 +123,7 @@ template <int BLOCKS> static __device__ const word *all_gather(row_view<BLOCKS> 
     return gathered;
 }
 
+/* Return the largest of the warps' words, and the sum of their numbers. */
 template <int BLOCKS> static __device__ word cluster_max(row_view<BLOCKS> &r, word mine)
 {
     const word *gathered = all_gather(r, mine);
@@ -140,8 +142,8 @@ template <int BLOCKS> static __device__ double cluster_sum(row_view<BLOCKS> &r, 
     return warp_sum_double(sum);
 }
 
-/* The key of the largest of x[from..to), whose place in memory is x; all ones when `finite` is set and
- * something is not. */
+/* Returns the key of the largest logit of ids [from, to); x: the logits from id `from` on. All ones when `finite` is
+ * set and one is not finite. */
 static __device__ word max_key(const float *x, int from, int to, int lane, bool finite)
 {
     float best = -INFINITY, zeros = 0.0f; /* x * 0 is 0 for finite x and NaN else */
@@ -159,7 +161,8 @@ static __device__ word max_key(const float *x, int from, int to, int lane, bool 
     return warp_max_word(finite && isnan(zeros) ? ~0ull : key);
 }
 
-/* z = the logits that the mask allows. A thread writes those that it reads in loops by lanes. */
+/* z = the logits, -inf where the mask forbids the token. A lane writes the ids that it later reads in loops of the same
+ * stride. */
 template <int BLOCKS> static __device__ void mask_logits(row_view<BLOCKS> &r, const int *list)
 {
     const unsigned *mask = r.spec.mask < 0 ? NULL : (const unsigned *)list + r.spec.mask;
@@ -167,7 +170,7 @@ template <int BLOCKS> static __device__ void mask_logits(row_view<BLOCKS> &r, co
         r.z[i - r.base] = !mask || (mask[i >> 5] >> (i & 31) & 1) ? r.logits[i] : -INFINITY;
 }
 
-/* z = these with bias, penalties and bans. */
+/* z = the masked logits with bias, penalties and bans, in this order. */
 template <int BLOCKS> static __device__ void apply_penalties(row_view<BLOCKS> &r, const int *list)
 {
     const row_spec &s = r.spec;
@@ -198,7 +201,7 @@ template <int BLOCKS> static __device__ void apply_penalties(row_view<BLOCKS> &r
     __syncthreads();
 }
 
-/* e^x for x <= 0 in the very steps of the CPU's v_exp: see cpu/simd.h. */
+/* Returns e^x for x <= 0, by the very steps of the CPU's v_exp (cpu/simd.h). */
 static __device__ __forceinline__ float exp_as_cpu(float x)
 {
     const float shift = 0x1.8p23f;
@@ -213,7 +216,8 @@ static __device__ __forceinline__ float exp_as_cpu(float x)
     return x < -87.0f ? 0.0f : __fmul_rn(__fadd_rn(p, 1.0f), power);
 }
 
-/* The cluster's sum of e^((x - max) * by), x being this warp's logits; they go to z where there is one. */
+/* Returns the cluster's sum of e^((x - max) * by), x being this warp's logits. Stores the summands in z unless it is
+ * NULL. */
 template <int BLOCKS>
 static __device__ double exp_sum(row_view<BLOCKS> &r, const float *x, float max, float by, float *z)
 {
@@ -228,9 +232,9 @@ static __device__ double exp_sum(row_view<BLOCKS> &r, const float *x, float max,
     return cluster_sum(r, warp_sum_double(sum));
 }
 
-/* Of n numbers from 0 up, the first at which their running sum, begun at *start, passes `limit`; where
- * rounding keeps it from passing, the last that is not 0. *start becomes the sum before it. All warps
- * that ask the same get the same. */
+/* Returns the index of the first of n numbers (none below 0) at which their running sum, which begins with *start,
+ * exceeds `limit`; where rounding keeps it from that, the last that is not 0. *start becomes the sum before that
+ * number. All warps that call it alike get the same result. */
 static __device__ int first_past(const double *x, int n, double *start, double limit)
 {
     int lane = threadIdx.x % 32, per_lane = (n + 31) / 32, from = lane * per_lane, at = -1;
@@ -257,7 +261,7 @@ static __device__ int first_past(const double *x, int n, double *start, double l
     return __shfl_sync(0xffffffffu, at, who);
 }
 
-/* A weight as an integer of at most 25 bits, in units of weight_unit(bits of it). */
+/* Returns a weight, given as the bits of a float, as an integer of at most 25 bits in units of weight_unit(). */
 static __device__ __forceinline__ unsigned whole_weight(unsigned u)
 {
     unsigned exponent = u >> 23;
@@ -269,9 +273,9 @@ static __device__ __forceinline__ double weight_unit(unsigned u)
     return scalbn(1.0, (int)(u >> 23 & ~1u) - 150);
 }
 
-/* Into the histogram: weights whose bits under `mask` are `known`, by their next BITS bits, counted or
- * summed. Lanes take slots at `copies` of each bin. A block's sum of 2^18 weights may need 43 bits: the lower
- * 13 bits of each and those above them are summed apart. */
+/* Fills the histogram with the weights whose bits under `mask` are `known`, by their next BITS bits, counted or, with
+ * mass, summed. Each bin has `copies` slots, which the lanes share among them. A block's sum of 2^18 weights may need
+ * 43 bits: the lower 13 bits of each weight and those above are summed apart. */
 template <int BLOCKS>
 static __device__ void fill_bins(row_view<BLOCKS> &r, unsigned *low, unsigned *high, bool mass, unsigned known,
                                  unsigned mask, int shift, int copies)
@@ -290,7 +294,7 @@ static __device__ void fill_bins(row_view<BLOCKS> &r, unsigned *low, unsigned *h
     }
 }
 
-/* What the whole cluster has in one bin. */
+/* Returns the cluster's total of one bin. */
 template <int BLOCKS> static __device__ double bin_total(const unsigned *low, const unsigned *high, int bin, int copies)
 {
     word sum = 0;
@@ -301,10 +305,10 @@ template <int BLOCKS> static __device__ double bin_total(const unsigned *low, co
     return (double)sum;
 }
 
-/* The shortest prefix of at least `limit` tokens, or of at least that much weight (mass): its last weight is
- * found by BITS bits at a time, from the top. Weights lie in [0, 1], where the bits of a float sort like it;
- * their first 8 bits are below 64, so that there is room for four copies of the first histogram, in which
- * many weights fall into few bins. */
+/* Returns the shortest prefix of at least `limit` tokens or, with mass, of at least that much weight. This is a radix
+ * select: the smallest weight of the prefix is found BITS bits at a time, from the top. Weights are in [0, 1], where
+ * floats sort as their bits do; their first 8 bits are below 64, so the first histogram, in which many weights fall
+ * into few bins, has room for four copies. */
 template <int BLOCKS> static __device__ prefix find_prefix(row_view<BLOCKS> &r, bool mass, double limit)
 {
     sample_shared<BLOCKS> &m = *r.shared;
@@ -340,13 +344,13 @@ static __device__ prefix shorter(prefix a, prefix b)
     return a.n_ties < b.n_ties ? a : b;
 }
 
-/* What of a prefix lies in this warp's ids. */
+/* A warp's share of a prefix: the sum of its weights above the cut, and its number of ties. */
 typedef struct {
     double above;
     int n_ties;
 } warp_share;
 
-/* The mass above the cut, and how many of the prefix's ties are this warp's. */
+/* Returns this warp's share of prefix p. */
 template <int BLOCKS> static __device__ warp_share warp_share_of(row_view<BLOCKS> &r, prefix p)
 {
     double above = 0;
@@ -365,8 +369,8 @@ template <int BLOCKS> static __device__ warp_share warp_share_of(row_view<BLOCKS
     return {warp_sum_double(above), ties < left ? ties : left};
 }
 
-/* The first of this warp's kept tokens at which their running sum passes `left`, or the last of them.
- * Lanes own neighbouring ids here, each as many. */
+/* Returns the first of this warp's tokens in the prefix at which their running sum exceeds `left`, or the last of them.
+ * n_ties: of this warp. Here each lane owns adjacent ids, as many as the others. */
 template <int BLOCKS> static __device__ int draw_in_warp(const row_view<BLOCKS> &r, prefix p, int n_ties, double left)
 {
     int n = (r.to - r.from + 31) / 32, from = min(r.from + r.lane * n, r.to), to = min(from + n, r.to);
@@ -403,7 +407,7 @@ template <int BLOCKS> static __device__ int draw_in_warp(const row_view<BLOCKS> 
     return __shfl_sync(0xffffffffu, token, who);
 }
 
-/* The kept token at which the running sum of kept weights, by id, passes u times their total. */
+/* Returns the token of the prefix at which the running sum of its weights, by id, exceeds u times their total. */
 template <int BLOCKS> static __device__ int draw_from(row_view<BLOCKS> &r, prefix p)
 {
     warp_share mine = warp_share_of(r, p);
@@ -418,6 +422,7 @@ template <int BLOCKS> static __device__ int draw_from(row_view<BLOCKS> &r, prefi
     return (int)cluster_max(r, (word)(token + 1)) - 1;
 }
 
+/* Draws a token, x being this warp's logits and max the largest of all. */
 template <int BLOCKS> static __device__ int draw(row_view<BLOCKS> &r, const float *x, float max)
 {
     const row_spec &s = r.spec;
@@ -435,7 +440,7 @@ template <int BLOCKS> static __device__ int draw(row_view<BLOCKS> &r, const floa
     return draw_from(r, p);
 }
 
-/* The chosen token, or -1 when none may be chosen. key: of the largest logit. */
+/* Returns the greedy or drawn token, or -1 when no token is allowed. key: of the largest logit. */
 template <int BLOCKS> static __device__ int choose(row_view<BLOCKS> &r, const int *list, word key)
 {
     const float *x = r.logits + r.from;
@@ -449,11 +454,11 @@ template <int BLOCKS> static __device__ int choose(row_view<BLOCKS> &r, const in
     return r.spec.draws ? draw(r, x, value_of(key)) : id_of(key);
 }
 
-/* The n likeliest tokens of those that are allowed, x being this warp's logits; the i-th key in lane i of the cluster's
- * first warp: each warp finds its own, the first one those of all. */
+/* Returns the keys of the n likeliest tokens that are allowed, the i-th in lane i of the cluster's first warp, 0 where
+ * there are fewer. x: this warp's logits. Each warp finds its own, then the first warp those of all. */
 template <int BLOCKS> static __device__ word find_top(row_view<BLOCKS> &r, const float *x, int n)
 {
-    const word masked = key_of(-INFINITY, 0); /* not below that of any masked token */
+    const word masked = key_of(-INFINITY, 0); /* not below the key of any masked token */
     word last = ~0ull, mine = 0;
     for (int k = 0; k < n; k++) {
         word best = 0;
@@ -482,7 +487,7 @@ template <int BLOCKS> static __device__ word find_top(row_view<BLOCKS> &r, const
     return mine;
 }
 
-/* 1 and how many tokens are likelier. */
+/* Returns 1 + the number of tokens with a larger logit. */
 template <int BLOCKS> static __device__ int rank_of(row_view<BLOCKS> &r, int token)
 {
     float than = r.logits[token];
@@ -492,7 +497,8 @@ template <int BLOCKS> static __device__ int rank_of(row_view<BLOCKS> &r, int tok
     return 1 + (int)cluster_sum(r, (double)__reduce_add_sync(0xffffffffu, n));
 }
 
-/* By the cluster's first warp. top: the key of the i-th likeliest token in lane i, 0: there is none. */
+/* Writes the logprobs; called by the cluster's first warp. top: the key of the i-th likeliest token in lane i, 0: there
+ * is none. */
 template <int BLOCKS>
 static __device__ void write_logprobs(const row_view<BLOCKS> &r, sample_result *out, int token, double log_sum,
                                       word top)
@@ -504,9 +510,9 @@ static __device__ void write_logprobs(const row_view<BLOCKS> &r, sample_result *
         out->logprob = (float)(r.logits[token] - log_sum);
 }
 
-/* One row by a cluster of BLOCKS blocks: its token and logprobs, and the token for the next invocation. PLAIN:
- * all rows just want their largest logit. Shared: 2 KiB for a cluster of 8; unless PLAIN, 26 KiB more and 4
- * bytes for each of the block's ids. */
+/* Samples one row by a cluster of BLOCKS blocks: its token and logprobs, and the token for the next invocation. PLAIN:
+ * every row only wants its largest logit. Shared: 2 KiB for a cluster of 8; unless PLAIN, 26 KiB more and 4 bytes for
+ * each of the block's ids. */
 template <int BLOCKS, bool PLAIN>
 static __global__ void __launch_bounds__(THREADS, PLAIN ? 4 : 2) sample_rows(sample_job job)
 {
@@ -542,7 +548,7 @@ static __global__ void __launch_bounds__(THREADS, PLAIN ? 4 : 2) sample_rows(sam
         if (token >= 0 && r.spec.n_logprobs >= 0) {
             const float *x = r.logits + r.from;
             if (r.spec.mask >= 0 && given < 0) {
-                __syncthreads(); /* others may still read z in draw_in_warp() */
+                __syncthreads(); /* other lanes may still read z in draw_in_warp() */
                 mask_logits(r, job.list);
                 x = r.z + r.from - r.base;
                 key = cluster_max(r, max_key(x, r.from, r.to, r.lane, false));
@@ -568,7 +574,7 @@ static sample_kernel *kernel_for(int blocks, bool plain)
     return plain ? sample_rows<CLUSTER, true> : sample_rows<CLUSTER, false>;
 }
 
-/* What one sample() needs of host memory until it is collected. */
+/* The host memory that one sample() uses until it is collected. */
 typedef struct {
     char *packed; /* pinned: specs, then lists */
     size_t packed_bytes;
@@ -576,11 +582,11 @@ typedef struct {
     cudaEvent_t done;
 } sample_slot;
 
-/* Two samples may be outstanding while the results of a third are still read. */
+/* Two samples may be outstanding while the results of a third are still being read. */
 struct sampler {
     sample_slot slots[SAMPLE_SLOTS];
     unsigned n_sampled, n_collected;
-    char *packed; /* device memory: the same for all slots, which the stream orders */
+    char *packed; /* device memory, used by all slots in the order of the stream */
     size_t packed_bytes;
     float *z; /* device memory, or NULL: rows fit into shared memory */
     int max_rows, blocks, ids_per_warp;
@@ -605,7 +611,8 @@ void cuda_sampler_free(cuda_backend *cu)
     cu->sampler = NULL;
 }
 
-/* Make room for so many bytes of specs and lists. Twice what is asked for, so that lists may grow. */
+/* Makes room for `bytes` of specs and lists, twice that where memory is allocated, so that lists may grow. Returns 0,
+ * or -1 with e set. */
 static int reserve_packed(cuda_backend *cu, sample_slot *t, size_t bytes, err *e)
 {
     sampler *s = cu->sampler;
@@ -670,7 +677,7 @@ static int mask_words(int vocab)
     return (vocab + 31) / 32;
 }
 
-/* The spec for the device, its lists copied to list + *at. */
+/* Returns the spec for the device; its lists are copied to list + *at, and *at moves behind them. */
 static row_spec pack_spec(const sample_spec *s, int vocab, int *list, int *at)
 {
     row_spec r = {};
@@ -705,7 +712,7 @@ static row_spec pack_spec(const sample_spec *s, int vocab, int *list, int *at)
     return r;
 }
 
-/* All specs, then the lists. True when every row just wants its largest logit. */
+/* Packs all specs, then the lists. Returns whether every row only wants its largest logit. */
 static bool pack_all(char *packed, const sample_spec *spec, int n, int vocab)
 {
     row_spec *r = (row_spec *)packed;
@@ -746,7 +753,7 @@ void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int
         size_t shared = plain || s->z ? 0 : (size_t)WARPS * s->ids_per_warp * sizeof(float);
         launch_clusters(context_of(cu), "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n),
                         THREADS, shared, (unsigned)s->blocks, job);
-    } else /* nothing may be drawn from old results */
+    } else /* fails, so that nobody uses the results of an older sample */
         cuda_keep(cu, cudaErrorMemoryAllocation, "sample");
     cuda_keep(cu, cudaEventRecord(t->done, cu->stream), "sample");
 }

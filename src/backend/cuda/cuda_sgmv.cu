@@ -1,13 +1,14 @@
 /* cuda_sgmv.cu - the adapters' products as ops of their own: v = scale * x A^T, then y += v B
  *
  * The launchers (sgmv.h) serve the ops below and libpunica_kernels.so. In the engine they are for invocations with
- * prompts and for large batches; decodes of up to FUSED_ROWS rows have both in the kernels around them. sgmv_shrink.cuh
- * and sgmv_expand.cuh hold the kernels for decodes, sgmv_prompt.cuh those for steps with prompts, where rows are whole
- * 16-byte vectors (lora_place aligns matrices to more than that); the plain ones here take any shape. */
+ * prompts and for large batches; in decodes of up to FUSED_ROWS rows both products are fused with the kernels around
+ * them. The kernels of sgmv_shrink.cuh and sgmv_expand.cuh are for tiles of up to SGMV_TILE rows, those of
+ * sgmv_prompt.cuh for prompt_tiles; their rows must be whole 16-byte vectors (lora_place aligns matrices to more than
+ * that). The plain ones here take any shape. */
 #include "backend/cuda/sgmv_prompt.cuh"
 #include "backend/cuda/sgmv_shrink.cuh"
 
-/* A block owns a tile, a warp one rank of one row at a time, a lane every 32nd input. */
+/* The shrink. A block owns a tile, a warp one rank of one row at a time, a lane every 32nd input. */
 template <typename T>
 static __global__ void shrink_plain(const sgmv_tile *tiles, const int *n_tiles, int site, const T *x, int in, float *v,
                                     int v_cols)
@@ -32,7 +33,7 @@ static __global__ void shrink_plain(const sgmv_tile *tiles, const int *n_tiles, 
         }
 }
 
-/* Block (i, j) owns columns from i * EXPAND_THREADS of tile j, a thread one of them. */
+/* The expand. Block (i, j) owns columns from i * EXPAND_THREADS on of tile j, a thread one of them. */
 template <typename T>
 static __global__ void expand_plain(const sgmv_tile *tiles, const int *n_tiles, int site, expand_columns c, T *y,
                                     const float *v, int v_cols)
@@ -59,7 +60,7 @@ static __global__ void expand_plain(const sgmv_tile *tiles, const int *n_tiles, 
     }
 }
 
-/* Blocks for each tile of a prompt: as many as the SMs take at once, up to a cluster's. */
+/* Returns the blocks for each prompt tile, in a cluster: as many as the SMs run at once, up to PROMPT_CLUSTER. */
 static unsigned prompt_splits(const launch_context &on, const sgmv_tiles &t)
 {
     unsigned splits = on.arch >= 90 ? PROMPT_CLUSTER : 1;
@@ -78,14 +79,13 @@ static void run_prompt_shrink(const launch_context &on, const sgmv_tiles &t, flo
                     PROMPT_SHARED, splits, t.tile, site, x, in, v, v_cols);
 }
 
-/* Where adapters' ranks may differ much, grids are finer, so that SMs which are done take another block: z-slices of a
- * shrink's grid, which share a tile's rank groups; and waves of blocks of an expand. Half the slices, or a third of the
+/* Where adapters' ranks may differ much, grids are finer, so that SMs that finish early take another block: a shrink
+ * has z-slices, which share a tile's rank groups, an expand several waves of blocks. Half the slices, or a third of the
  * blocks, made a step with ranks from 3 to 128 2 to 3 % slower (docs/lab/decode-grid.md). */
 enum { HEAVY_GRID_Z = 8, HEAVY_WAVES = 3 };
 
-/* log2 of the blocks per tile in a z-slice where there are max_tiles tiles: up to a cluster's while they are no more
- * than two to an SM, a plain choice of which no measurement is kept. With few tiles split-K thus gives all SMs
- * something to read. */
+/* Returns the log2 of the blocks per tile in a z-slice where there are max_tiles tiles: up to SHRINK_CLUSTER, while
+ * there are at most two blocks to an SM (not tuned). With few tiles split-K thus gives all SMs something to read. */
 static int shrink_log2_min_blocks(const launch_context &on, int max_tiles)
 {
     int log2 = on.arch >= 90 ? 3 : 0; /* SHRINK_CLUSTER, where there are clusters */
@@ -118,7 +118,7 @@ static void run_shrink(const launch_context &on, const sgmv_tiles &t, float *v, 
                     t.max_tiles, log2_min_blocks, site, x, in, v, v_cols);
 }
 
-/* Divides the columns among blocks, so many steps for each warp. Returns the blocks of all tiles. */
+/* Divides the columns among blocks, `steps` steps for each warp. Returns the number of blocks of all tiles. */
 static long divide_columns(expand_columns *c, int steps, int max_tiles)
 {
     long blocks = 0;
@@ -128,9 +128,9 @@ static long divide_columns(expand_columns *c, int steps, int max_tiles)
     return blocks * max_tiles;
 }
 
-/* How many steps a warp has. Where there is such a number, one that makes a single wave of at least 9/10 of the blocks
- * that fit on the SMs at once. Else the most, of 4, 2 and 1, that makes no fewer blocks: many short blocks leave less
- * of a last wave idle than few long ones. Heavy batches: HEAVY_WAVES waves. */
+/* Chooses how many steps a warp has: a number that makes a single wave of at least 9/10 of the blocks that run at once,
+ * if there is one. Else the largest of 4, 2 and 1 that makes no fewer blocks: many short blocks leave less of a last
+ * wave idle than few long ones. Heavy batches: at least HEAVY_WAVES waves. */
 static void choose_steps(expand_columns *c, const launch_context &on, const sgmv_tiles &t)
 {
     long one_wave = EXPAND_BLOCKS * on.n_sms, least = t.heavy ? HEAVY_WAVES * one_wave : one_wave * 9 / 10;

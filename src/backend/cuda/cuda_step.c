@@ -1,15 +1,16 @@
-/* cuda_step.c - a batch on its way to the device; invocations recorded and replayed
+/* cuda_step.c - copies a batch to the device; records and replays invocations
  *
  * begin() writes everything kernels need to know of the batch into one block of pinned host memory and
- * copies it to the device, where the arrays have fixed places. There are two such host blocks in
+ * copies it to the device, where the arrays have fixed addresses. There are two such host blocks, used in
  * turn: the host fills one while the copy of the other may still be queued behind a running step.
  *
  *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences | splits, work items | pages
  *
- * A batch of decodes only is padded to one of a few sizes. Where adapters have kernels of their own, a size is of three
- * kinds: no adapters and none of those kernels, with adapters, and with large ones, for which their grids are finer.
- * The first of a kind runs op by op (so that everything lazy is set up), the second is recorded into a CUDA graph, all
- * later ones replay it. A short prompt beside them is taken as so many decodes, which see one position more each. */
+ * A batch of decodes only is padded to one of a few sizes. Where adapters have kernels of their own, there are three
+ * kinds of each size: without adapters and those kernels; with adapters; and with large adapters, for which the grids
+ * of those kernels are finer. The first invocation of a kind runs op by op (so that everything lazy is set up), the
+ * second is captured into a CUDA graph, all later ones replay it. The rows of short prompts run as decodes too, each of
+ * which sees one position more than the one before. */
 #include "backend/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -18,19 +19,20 @@
 #include "base/lpt.h"
 #include "base/mem.h"
 
-/* Prompts are short while their rows see no more positions than this together, each of them read for every row. */
+/* Prompts are short if their rows together see at most this many positions, all of which are read for every row. */
 enum { SHORT_READS = 4096 };
 
-/* Rows up to which adapters of a step with prompts are cheaper by tiles of SGMV_TILE rows, the expand a kernel of its
- * own. Steps of 7B and 8B with one adapter: 102 rows 6.5 instead of 7.4 ms, 338 rows 10.1 instead of 10.9, 505 rows the
- * same, 705 rows 18.4 instead of 17.9 (docs/lab/prompts.md). */
+/* In steps with prompts and at most this many rows, adapters cost less with tiles of SGMV_TILE rows and the expand a
+ * kernel of its own. Steps of 7B and 8B with one adapter: 102 rows 6.5 instead of 7.4 ms, 338 rows 10.1 instead of
+ * 10.9, 505 rows the same, 705 rows 18.4 instead of 17.9 (docs/lab/prompts.md). */
 enum { PROMPT_TILES_FROM = 512 };
 
-/* What a work item of attention costs beside its positions, in positions: an estimate, of which no measurement is kept.
- * With it LPT leaves the busiest block 2 % above the mean (docs/lab/decode-step.md). */
+/* The cost of a work item of attention beside its positions, in positions: an estimate, of which no measurement is
+ * kept. With it LPT leaves the busiest block 2 % above the mean (docs/lab/decode-step.md). */
 enum { WORK_OVERHEAD = 32 };
 
-/* A block with its arrays writable: what the host fills where kernels read a `step`. All blocks have one layout. */
+/* A block (see above) with writable arrays: the host fills what kernels read as a `step`. All blocks have one
+ * layout. */
 typedef struct {
     int *n, *token, *position, *kv_slot, *out_row;
     const lora_entry **row_lora;
@@ -48,7 +50,7 @@ typedef struct {
     const void *owner;
     int n_rows;
     bool any_lora, heavy;  /* as of step_shape */
-    bool seen;             /* one of this kind has run op by op */
+    bool seen;             /* an invocation of this kind has run op by op */
     cudaGraphExec_t graph; /* NULL: not recorded yet */
 } recording;
 
@@ -60,10 +62,10 @@ struct step_store {
     recording *recordings;
     int n_recordings;
     size_t recordings_cap;
-    int capturing; /* index of the recording under way, -1: none */
+    int capturing; /* the index of the recording that is being captured; -1: none */
 };
 
-/* The next array, of n elements: aligned to 16 bytes. */
+/* Claims the next array, of n elements of `size` bytes, aligned to 16 bytes. */
 static void *claim(uintptr_t *end, size_t n, size_t size)
 {
     uintptr_t at = (*end + 15) / 16 * 16;
@@ -71,7 +73,8 @@ static void *claim(uintptr_t *end, size_t n, size_t size)
     return (void *)at;
 }
 
-/* The arrays of a block that begins at `begin`, an address aligned to 16 bytes; NULL: only to know where it ends. */
+/* Returns the arrays of a block that begins at `begin`, an address aligned to 16 bytes, or NULL to learn the size from
+ * .end. */
 static step_block lay_out(char *begin, const cuda_backend *cu, const extent *x)
 {
     size_t rows = (size_t)x->max_rows, splits = (size_t)cu->store->max_decode_splits;
@@ -178,7 +181,8 @@ int cuda_step_reserve(cuda_backend *cu, const extent *x, err *e)
     return 0;
 }
 
-/* The size that a batch of n rows is padded to: powers of two up to 8, eights to 64, thirty-twos to 256, then 128s. */
+/* Returns the size that a batch of n rows is padded to, at most `limit`: a power of two up to 8, a multiple of 8 up to
+ * 64, of 32 up to 256, then of 128. */
 static int padded_batch(int n, int limit)
 {
     int to = 1;
@@ -191,14 +195,14 @@ static int padded_batch(int n, int limit)
     return to < limit ? to : limit;
 }
 
-/* Fills in the places that rows of one sequence have in its pages. */
+/* Fills in the slots of rows, which are of one sequence with these pages. */
 static void fill_slots(int *slot, const batch *b, const int *pages, int row, int n_rows, int page_len)
 {
     for (int r = row; r < row + n_rows; r++)
         slot[r] = pages[b->position[r] / page_len] * page_len + b->position[r] % page_len;
 }
 
-/* Orders splits: longest rows first, for LPT; the splits of a row in order. */
+/* Orders splits: longest rows first, for LPT; the splits of a row in order of position. */
 static int by_length(const void *a, const void *b)
 {
     const decode_split *x = a, *y = b;
@@ -214,7 +218,7 @@ static int add_prefill_tiles(prefill_tile *to, int seq, int row, int n_rows, int
     return n;
 }
 
-/* Orders query tiles: those that see most positions first. position: of the rows. */
+/* Orders query tiles: those that see the most positions first. position: of the rows. */
 static int by_last_position(const void *a, const void *b, void *position)
 {
     const prefill_tile *x = a, *y = b;
@@ -223,7 +227,7 @@ static int by_last_position(const void *a, const void *b, void *position)
     return last_x != last_y ? last_y - last_x : x->row - y->row;
 }
 
-/* Cuts what a row sees, it.len positions, into KV splits. Returns how many. */
+/* Cuts the it.len positions that a row sees into KV splits. Returns how many. */
 static int add_splits(const cuda_backend *cu, decode_split *to, decode_split it)
 {
     int split_len = cuda_decode_split_len(cu, it.len);
@@ -266,8 +270,8 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, const step_bl
     memcpy(h->page, b->page, (size_t)b->page_indptr[n_seqs] * sizeof(int));
 }
 
-/* Cuts segments into SGMV tiles of so many rows at most, all or those with adapters; each row's adapter, too. Returns
- * how many tiles. */
+/* Cuts segments, all or only those with adapters, into SGMV tiles of at most tile_rows rows; fills in each row's
+ * adapter too. Returns the number of tiles. */
 static int fill_tiles(const segments *segs, int max_rank_sum, int tile_rows, bool all, const step_block *h)
 {
     int n = 0;
@@ -303,7 +307,8 @@ static void fill_padding(const step_block *h, const batch *b, const step_shape *
         h->out_row[i] = i;
 }
 
-/* Whether all rows are decodes or few enough rows of short prompts. */
+/* Whether the batch runs as decodes: it has only decodes, with logits for every row, or at most FUSED_ROWS rows with
+ * short prompts. */
 static bool runs_by_rows(const batch *b)
 {
     int n_reads = 0;
@@ -312,7 +317,7 @@ static bool runs_by_rows(const batch *b)
     return b->n_prefills == 0 ? b->n_out == b->n_rows : b->n_rows <= FUSED_ROWS && n_reads <= SHORT_READS;
 }
 
-/* The most ranks that an adapter of the batch has at a site, its parts taken together. */
+/* Returns the most ranks that an adapter of the batch has at a site, its parts taken together. */
 static int most_ranks(const segments *segs)
 {
     int most = 0;
@@ -322,7 +327,7 @@ static int most_ranks(const segments *segs)
     return most;
 }
 
-/* Puts the batch into a host block, and what decides grids into cu->shape. */
+/* Fills a host block with the batch, and cu->shape. */
 static void fill(cuda_backend *cu, const batch *b, const step_block *h)
 {
     step_shape shape = {
@@ -350,8 +355,8 @@ static void fill(cuda_backend *cu, const batch *b, const step_block *h)
     cu->shape = shape;
 }
 
-/* Assigns the work items of attention to the clusters of its grid by LPT; each cluster runs its shortest first:
- * measured faster than the longest first. */
+/* Assigns the work items of decode attention to the clusters of its grid by LPT; each cluster then runs its shortest
+ * first: measured faster than the longest first (docs/lab/decode-step.md). */
 static void schedule_attention(const cuda_backend *cu, const step_block *h)
 {
     int n = h->n[COUNT_DECODE_SPLITS], n_head_groups = cuda_decode_head_groups(cu->limit.h),
@@ -362,7 +367,7 @@ static void schedule_attention(const cuda_backend *cu, const step_block *h)
     free(cost);
 }
 
-/* The recording for a batch of this shape; a new entry where there is none. */
+/* Returns the index of the recording for a batch of this shape, a new one where there is none. */
 static int find_recording(step_store *s, const void *owner, const step_shape *shape)
 {
     for (int i = 0; i < s->n_recordings; i++) {
@@ -376,9 +381,10 @@ static int find_recording(step_store *s, const void *owner, const step_shape *sh
     return s->n_recordings++;
 }
 
-/* Replays a recording, begins one, or neither, when the size is new. True when replayed. Recordings are relaxed: where
- * ranks are on several GPUs, one thread begins theirs one after the other, and waits for the next GPU's events while
- * the first records, which no other mode allows. */
+/* Replays the recording of this shape, or begins to capture it, or neither: the first time, and where there are more
+ * than max_recorded rows. Returns whether it was replayed. The capture mode is relaxed: where ranks are on several
+ * GPUs, one thread begins their captures one after the other, and waits for the next GPU's events while the first
+ * captures, which no other mode allows. */
 static bool start_decodes(cuda_backend *cu, const void *owner)
 {
     step_store *s = cu->store;

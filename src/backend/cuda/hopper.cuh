@@ -1,8 +1,8 @@
 /* hopper.cuh - instructions of sm_90a that the skinny product and the attention of prefills use, one per function
  *
- * Bulk tensor copies (TMA) put boxes of a matrix into shared memory and count their bytes on an mbarrier there; the
- * warpgroup product (wgmma) reads its operands from there, or the first from registers. A box is some rows by 64
- * columns; of 16-bit numbers (128 bytes) it is stored in the 128-byte swizzle and begins at a multiple of 1024. */
+ * Bulk tensor copies (TMA) put boxes of a matrix into shared memory and complete on an mbarrier there; wgmma reads its
+ * operands from there, or A from registers. A box is some rows by 64 columns; one of 16-bit numbers (rows of 128 bytes)
+ * has the 128-byte swizzle and begins at a multiple of 1024. */
 #ifndef PUNICA_BACKEND_CUDA_HOPPER_CUH
 #define PUNICA_BACKEND_CUDA_HOPPER_CUH
 
@@ -13,13 +13,14 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Initialises an mbarrier whose phases end when so many threads have arrived and all expected bytes are there. */
+/* Initialises an mbarrier whose phases complete when this many threads have arrived and all expected bytes have
+ * come. */
 static __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-/* Makes mbarriers that were initialised visible to the async proxy and to the other blocks of the cluster. */
+/* Makes the initialisation of mbarriers visible to the async proxy and to the other blocks of the cluster. */
 static __device__ __forceinline__ void mbarrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -30,7 +31,7 @@ static __device__ __forceinline__ void mbarrier_arrive(uint64_t *barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(shared_address(barrier)) : "memory");
 }
 
-/* Waits for the end of the phase of this parity. */
+/* Waits until the phase of this parity has completed. */
 static __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, int parity)
 {
     int done = 0;
@@ -41,7 +42,7 @@ static __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, int pari
                      : "memory");
 }
 
-/* Arrives, and lets the phase last until so many more bytes have been copied. */
+/* Arrives, and makes the phase expect this many more bytes. */
 static __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -50,7 +51,7 @@ static __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barri
                  : "memory");
 }
 
-/* Starts a bulk copy of so many bytes (a multiple of 16, as are the addresses), which complete on the mbarrier. */
+/* Starts a bulk copy, which completes on the mbarrier; `bytes` and both addresses are multiples of 16. */
 static __device__ __forceinline__ void bulk_copy(void *to, const void *from, int bytes, uint64_t *barrier)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
@@ -59,7 +60,8 @@ static __device__ __forceinline__ void bulk_copy(void *to, const void *from, int
                  : "memory");
 }
 
-/* A stage of a pipeline of n_stages and the parity of its mbarriers' phase, which changes with each round. */
+/* The stage of a pipeline that is used next, and the parity of its mbarriers' phase, which flips with each round of the
+ * ring. */
 typedef struct { int slot, parity; } pipeline_state;
 
 static __device__ __forceinline__ void pipeline_advance(pipeline_state &r, int n_stages)
@@ -70,7 +72,7 @@ static __device__ __forceinline__ void pipeline_advance(pipeline_state &r, int n
     }
 }
 
-/* An L2 policy for what is read once: it is evicted first. */
+/* Returns an L2 cache policy for what is read once: evict first. */
 static __device__ __forceinline__ uint64_t policy_read_once()
 {
     uint64_t policy;
@@ -78,6 +80,7 @@ static __device__ __forceinline__ uint64_t policy_read_once()
     return policy;
 }
 
+/* Returns an L2 cache policy for what is read again: evict last. */
 static __device__ __forceinline__ uint64_t policy_keep()
 {
     uint64_t policy;
@@ -85,8 +88,8 @@ static __device__ __forceinline__ uint64_t policy_keep()
     return policy;
 }
 
-/* Starts a bulk tensor copy of the box at (row, box) in the map's second and third dimension (rows, and 64s of
- * columns); its bytes complete on the mbarrier. What lies outside the matrix is zero. */
+/* Starts a bulk tensor copy of the box at (row, box) in the second and third dimension of the map (rows, and 64s of
+ * columns); it completes on the mbarrier. Zeros are filled in for what lies outside the matrix. */
 static __device__ __forceinline__ void tensor_copy(void *to, const CUtensorMap *map, int row, int box,
                                                    uint64_t *barrier, uint64_t policy)
 {
@@ -98,10 +101,9 @@ static __device__ __forceinline__ void tensor_copy(void *to, const CUtensorMap *
                  : "memory");
 }
 
-/* The matrix descriptor by which wgmma finds an operand in shared memory: the address in units of 16 bytes, 128-byte
- * swizzle. Of numbers that lie along k, groups of 8 rows are stride_bytes apart, and the next 16 numbers of a row 2
- * units on; of numbers that lie across k (the transposed B), groups of 8 along k are stride_bytes apart, and 64s of
- * columns leading_bytes. */
+/* Returns the matrix descriptor of a wgmma operand in shared memory with 128-byte swizzle; addresses in it are in units
+ * of 16 bytes. K-major: groups of 8 rows are stride_bytes apart, and the next 16 numbers of a row are 2 units on.
+ * MN-major (a transposed B): groups of 8 along k are stride_bytes apart, 64s of columns leading_bytes. */
 static __device__ __forceinline__ uint64_t matrix_descriptor(const void *at, int leading_bytes, int stride_bytes)
 {
     unsigned address = shared_address(at);
@@ -109,7 +111,7 @@ static __device__ __forceinline__ uint64_t matrix_descriptor(const void *at, int
            (uint64_t)(stride_bytes >> 4) << 32 | (uint64_t)1 << 62;
 }
 
-/* The descriptor of a box, rows along k. */
+/* Returns the descriptor of a box, K-major. */
 static __device__ __forceinline__ uint64_t box_descriptor(const void *box)
 {
     return matrix_descriptor(box, 16, 1024);
@@ -120,7 +122,7 @@ static __device__ __forceinline__ uint64_t box_descriptor(const void *box)
 #define ACC16(d, i) ACC8(d, i), ACC8(d, i + 8)
 #define ACC32(d, i) ACC16(d, i), ACC16(d, i + 16)
 
-/* Operands 0 to n - 1 of an instruction. */
+/* The names of operands 0 to n - 1 of an instruction. */
 #define NAMES_4 "%0,%1,%2,%3"
 #define NAMES_16 NAMES_4 ",%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define NAMES_24 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
@@ -164,10 +166,9 @@ static __device__ __forceinline__ uint64_t box_descriptor(const void *box)
                  : ACC32(d, 0), ACC32(d, 32)                                                \
                  : "l"(a), "l"(b), "n"(add))
 
-/* d [64, N] += A [64, 16] B [16, N], asynchronously, by a warpgroup; = without ADD. N is 8, 32, 48, 64, 112 or 128.
- * Warp w, lane 4 g + t holds of each 8 columns j: d[4 j ..] = (16 w + g, 8 j + 2 t), (.., + 1), (16 w + g + 8, ..),
- * (.., + 1).
- */
+/* d [64, N] += A [64, 16] B [16, N], asynchronously, by a warpgroup; d = A B without ADD. N is 8, 32, 48, 64, 112 or
+ * 128. Lane 4 g + t of warp w holds of the j-th 8 columns, in d[4 j] to d[4 j + 3]: row 16 w + g, columns 8 j + 2 t and
+ * the next; row 16 w + g + 8, the same columns. */
 template <typename T, int N, bool ADD = true>
 static __device__ __forceinline__ void wgmma(float *d, uint64_t a, uint64_t b)
 {
@@ -235,7 +236,7 @@ static __device__ __forceinline__ void wgmma(float *d, uint64_t a, uint64_t b)
                  : ACC32(d, 0), ACC32(d, 32)                                                \
                  : REGISTERS(a), "l"(b), "n"(transposed))
 
-/* The same with A in registers, 16 rows to a warp, laid out as in mma.cuh. */
+/* wgmma() with A in registers, 16 rows to a warp, laid out as in mma.cuh; N is 8, 32, 48 or 64. */
 template <typename T, int N> static __device__ __forceinline__ void wgmma_a(float *d, const unsigned *a, uint64_t b)
 {
     constexpr bool half = __is_same(T, f16);
@@ -260,7 +261,7 @@ template <typename T, int N> static __device__ __forceinline__ void wgmma_a(floa
         WGMMA_A_64("bf16", d, a, b, 0);
 }
 
-/* The same with B across k; N is 64 or 128. */
+/* wgmma_a() with B MN-major; N is 64 or 128. */
 template <typename T, int N> static __device__ __forceinline__ void wgmma_a_t(float *d, const unsigned *a, uint64_t b)
 {
     constexpr bool half = __is_same(T, f16);
@@ -285,13 +286,13 @@ static __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Waits until all but the N latest groups are done. */
+/* Waits until all but the N latest groups of products are done. */
 template <int N> static __device__ __forceinline__ void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
 }
 
-/* Stores two floats to a peer's shared memory (addresses as of at_peer); their 8 bytes complete on its mbarrier. */
+/* Stores two floats to a peer's shared memory (addresses from at_peer()); their 8 bytes complete on its mbarrier. */
 static __device__ __forceinline__ void st_async_2(unsigned to, float a, float b, unsigned barrier)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
@@ -300,7 +301,7 @@ static __device__ __forceinline__ void st_async_2(unsigned to, float a, float b,
                  : "memory");
 }
 
-/* This warp's number, in a way that tells the compiler that it is one for all lanes: wgmma wants that. */
+/* Returns this warp's number; by a shuffle, so that the compiler knows it to be uniform, as wgmma requires. */
 static __device__ __forceinline__ int warp_index()
 {
     return __shfl_sync(0xffffffffu, (int)(threadIdx.x >> 5), 0);

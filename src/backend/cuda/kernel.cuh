@@ -1,12 +1,12 @@
 /* kernel.cuh - what kernels share: number types, 16-byte vectors, block sums, overlapped launches
  *
- * Overlapped launches (programmatic dependent launch, Hopper): a kernel may start while the one before it drains.
+ * Overlapped launches (programmatic dependent launch, Hopper): a kernel may start while the preceding one drains.
  * Rule for every kernel launched by launch(): every block calls wait_for_previous() before it reads or writes what
- * earlier kernels touch, and block 0 in any case, so that a kernel never ends before the one it follows. Only
- * weights, the batch's metadata (written by a copy that the stream orders) and keys and values of positions that no
- * kernel of the same invocation writes may be read before; and once all blocks of a shrink have arrived
- * (step.v_arrivals) its v, and whatever was written before its kernel. let_next_start() may be called once the block's
- * outstanding work is short. */
+ * earlier kernels touch, and block 0 in any case, so that a kernel never ends before the preceding one. Before the call
+ * a block may read only weights, the batch's metadata (written by a copy that the stream orders), keys and values of
+ * positions that no kernel of the same invocation writes and, once all blocks of a shrink have arrived
+ * (step.v_arrivals), that shrink's v and whatever was written before its kernel. let_next_start() may be called once
+ * the block has little work left. */
 #ifndef PUNICA_BACKEND_CUDA_KERNEL_CUH
 #define PUNICA_BACKEND_CUDA_KERNEL_CUH
 
@@ -65,7 +65,7 @@ template <> __device__ __forceinline__ bf16 from_float<bf16>(float x)
 /* N numbers that are loaded and stored in one access; N * sizeof(T) is at most 16 bytes. */
 template <typename T, int N> struct alignas(N * sizeof(T)) vec { T at[N]; };
 
-/* Load and store N numbers as floats; the address is aligned to all of them or to 16 bytes, whichever is less. */
+/* Load and store N numbers as floats. The address is aligned to N numbers or to 16 bytes, whichever is less. */
 template <int N, typename T> static __device__ __forceinline__ void load_n(float (&to)[N], const T *from)
 {
     constexpr int W = N * sizeof(T) <= 16 ? N : 16 / (int)sizeof(T);
@@ -91,7 +91,8 @@ template <int N, typename T> static __device__ __forceinline__ void store_n(T *t
     }
 }
 
-/* Which block of the KvCache (batch.h) has the keys (kind 0) or values (1) of a head for this slot's page. */
+/* Returns the number of the KvCache block (batch.h) that holds the keys (kind 0) or values (1) of a head in the page of
+ * this slot. */
 static __device__ __forceinline__ size_t kv_block(const kv_cache &kv, int slot, int layer, int kind, int head)
 {
     return (((size_t)(slot / kv.page_len) * kv.n_layers + layer) * 2 + kind) * kv.n_kv_heads + head;
@@ -116,7 +117,7 @@ static __device__ __forceinline__ float warp_max(float x)
     return x;
 }
 
-/* The sum over the block, in every thread. shared: [32] floats. The block is whole warps. */
+/* Returns the sum of x over the block, in every thread. shared: [32] floats. The block is whole warps. */
 static __device__ __forceinline__ float block_sum(float x, float *shared)
 {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, n_warps = (blockDim.x + 31) >> 5;
@@ -135,14 +136,14 @@ static inline int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Threads for a row of so many numbers, n each: whole warps, at most `most`. */
+/* Returns how many threads to give a row of `cols` numbers, n numbers each: whole warps, at most `most`. */
 static inline unsigned threads_for(int cols, int n, int most)
 {
     int threads = divide_up(divide_up(cols, n), 32) * 32;
     return (unsigned)(threads < most ? threads : most);
 }
 
-/* Let a kernel have so many bytes of dynamic shared memory: more than the 48 KiB of any. */
+/* Allows a kernel this much dynamic shared memory, which may exceed the default limit of 48 KiB. */
 template <typename... P>
 static void allow_shared(const launch_context &on, const char *name, void (*kernel)(P...), size_t bytes)
 {
@@ -151,8 +152,8 @@ static void allow_shared(const launch_context &on, const char *name, void (*kern
                         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), name);
 }
 
-/* Queue a kernel on a stream, in clusters of so many blocks along x (more than 1: Hopper only); a failure is kept
- * under this name. */
+/* Launches a kernel on the context's stream, in clusters of `cluster` blocks along x (more than 1: Hopper only); keeps
+ * a failure under this name. */
 template <typename... P, typename... A>
 static void launch_clusters(const launch_context &on, const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
                             size_t shared, unsigned cluster, A... args)
@@ -186,7 +187,7 @@ static void launch(const launch_context &on, const char *name, void (*kernel)(P.
     launch_clusters(on, name, kernel, grid, block, shared, 1, args...);
 }
 
-/* Calls f<T>(cu, ...), T being the act type. */
+/* Calls f<T>(cu, ...), where T is the act type. */
 #define BY_ACT(f, cu, ...) ((cu)->base.act == DTYPE_F16 ? f<f16>(cu, __VA_ARGS__) : f<bf16>(cu, __VA_ARGS__))
 
 #endif

@@ -1,7 +1,7 @@
 /* launch.h - what it takes to launch a kernel: a stream of a device, and a place for the first failure
  *
- * Launchers take a launch_context instead of the backend where libpunica_kernels.so (src/kernels), which has none, runs
- * the same kernels. C, for .c and .cu alike. */
+ * Launchers that libpunica_kernels.so (src/kernels) uses too take a launch_context, as it has no backend. C, for .c and
+ * .cu alike. */
 #ifndef PUNICA_BACKEND_CUDA_LAUNCH_H
 #define PUNICA_BACKEND_CUDA_LAUNCH_H
 
@@ -11,14 +11,14 @@
 
 #include "base/err.h"
 
-/* The first failure of a device; later ones mostly follow from it. Any thread may keep one. */
+/* The first failure of a device; later ones mostly follow from it. Any thread may report one here. */
 typedef struct {
     pthread_mutex_t lock;
     bool happened;
     err first;
 } device_failure;
 
-/* Where and how kernels are launched. A plain value, made for the call it is passed to. */
+/* Where and how kernels are launched. A plain value, made for one call. */
 typedef struct {
     cudaStream_t stream;
     int device, n_sms, arch; /* arch: 80, 90, ... */
@@ -34,9 +34,10 @@ void device_failure_deinit(device_failure *f);
 
 /* Keeps e, unless a failure is kept already. */
 void device_failure_set(device_failure *f, const err *e);
-/* Keeps a status that is a failure, of this device in this operation ("rms_norm"). True when it is one. */
+/* Keeps a failure of `device` in the operation `what` ("rms_norm"), unless status is a success. Returns whether it is a
+ * failure. */
 bool device_failure_keep(device_failure *f, int device, cudaError_t status, const char *what);
-/* 0, or -1 with the failure that was kept. */
+/* Returns 0, or -1 with the kept failure in e. */
 int device_failure_report(device_failure *f, err *e);
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* linear_shrink.cuh - SGMV shrink with split-K, beside a dense product or alone; whoever reads v adds up the splits
+/* linear_shrink.cuh - SGMV shrink with split-K, beside a dense product or alone; the reader of v adds up the splits
  *
  *   v_partials[s][row, offset of part i + r] = scale_i * sum over k in split s of x[row, k] A_i[r, k]
  *
@@ -13,19 +13,19 @@ typedef struct {
     const int *n_tiles;
     const void *x; /* [rows, in] */
     float *v_partials;
-    int *arrivals; /* counts blocks whose sums are all stored */
+    int *arrivals; /* how many blocks have stored all their sums */
     int site, in;
     int n_splits, split_len; /* of k: sgmv_splits(in), sgmv_split_len(in) */
     int v_stride;            /* floats from row to row of v_partials */
 } shrink_job;
 
-/* An adapter's rows, and what it has for the site. */
+/* A tile: its rows, and its adapter's A matrices at the site. */
 typedef struct {
     const void *a[MAX_PARTS];
     float scale[MAX_PARTS];
-    int end[MAX_PARTS]; /* ranks of parts up to this one */
+    int end[MAX_PARTS]; /* ranks of the parts up to this one, it included */
     int row, n_rows;
-    int work_end; /* work items of this tile and those before */
+    int work_end; /* work items of this tile and of those before it */
 } shrink_tile;
 
 static __device__ __forceinline__ shrink_tile tile_at(const shrink_job &job, int index)
@@ -43,7 +43,7 @@ static __device__ __forceinline__ shrink_tile tile_at(const shrink_job &job, int
     return t;
 }
 
-/* Ranks of all parts. */
+/* Returns the sum of the ranks of all parts. */
 static __device__ __forceinline__ int rank_sum(const shrink_tile &t)
 {
     return t.end[MAX_PARTS - 1];
@@ -54,14 +54,14 @@ static __device__ __forceinline__ int part_of(const shrink_tile &t, int rank)
     return rank < t.end[0] ? 0 : rank < t.end[1] ? 1 : 2;
 }
 
-/* Row `rank` of A. */
+/* Returns row `rank` of A, counted through all parts. */
 template <typename T> static __device__ __forceinline__ const T *a_row(const shrink_tile &t, int rank, int in)
 {
     int part = part_of(t, rank);
     return (const T *)t.a[part] + (size_t)(rank - (part > 0 ? t.end[part - 1] : 0)) * in;
 }
 
-/* Stores the sums of a 16 x 8 product, rows by ranks from `rank` on, scaled. */
+/* Stores the scaled sums of a 16 x 8 product: the tile's rows by 8 ranks from `rank` on. */
 static __device__ __forceinline__ void store_v(const shrink_job &job, const shrink_tile &t, int split, int rank,
                                                const float d[4])
 {
@@ -88,9 +88,9 @@ template <typename T, bool WIDE> static __device__ __forceinline__ uint4 load_8(
     }
 }
 
-/* The shrink alone, of one warp: 8 ranks of a tile over one split, straight from global memory. The order of inputs
- * within 32 does not matter to the sum, so lane 4 g + t feeds the 8 neighbours from 8 t on that it loads at once, of A
- * and x alike. */
+/* The shrink alone: a warp multiplies 8 ranks of a tile over one split, straight from global memory. The order of the
+ * inputs within 32 does not matter to the sum, so lane 4 g + t feeds the 8 adjacent ones from 8 t on, which it loads at
+ * once, of A and x alike. */
 template <typename T, bool WIDE>
 static __device__ void shrink_ranks(const shrink_job &job, const shrink_tile &tile, int split, int rank)
 {
@@ -112,22 +112,22 @@ static __device__ void shrink_ranks(const shrink_job &job, const shrink_tile &ti
     store_v(job, tile, split, rank, d);
 }
 
-/* The shrink beside a dense product. A load of an SM then waits behind all that the product has asked for, several us:
- * so nothing is read but by bulk copies ahead of their use. A producer warp puts the tiles' descriptions into shared
- * memory and then copies into a ring; a consumer warp multiplies. A work item is (tile, up to 16 or 24 ranks, split),
- * numbered in this order with splits innermost; a block takes every gridDim.x-th. A stage is up to RING_CHUNK inputs of
- * RING_ROWS rows: those of A, then x's 16, or 8 where the tile has no more and A has 24. */
+/* The shrink beside a dense product. An SM's loads wait behind all that the product has requested, several us, so
+ * everything is read ahead of its use by bulk copies. A producer warp puts the tiles' descriptions into shared memory
+ * and then copies into a ring; a consumer warp multiplies. A work item is (tile, up to 16 or 24 ranks, split), numbered
+ * in this order with splits innermost; a block takes every gridDim.x-th. A stage is up to RING_CHUNK inputs of
+ * RING_ROWS rows: 16 of A, then 16 of x; or, where the tile has 8 rows at most, 24 and 8. */
 enum {
     RING_ROWS = 32,
     RING_CHUNK = 512,
-    RING_ROW_BYTES = 2 * RING_CHUNK + 16, /* 16 more, so that 8 rows meet no bank twice */
+    RING_ROW_BYTES = 2 * RING_CHUNK + 16, /* 16 more, so that a column of 8 rows is in different banks */
     RING_STAGES = 2,
     RING_MAX_RANKS = 24,
 };
 
 typedef struct alignas(16) {
     char rows[RING_ROWS][RING_ROW_BYTES];
-    int tile, rank, split; /* tile -1: the end */
+    int tile, rank, split; /* tile -1: there are no more work items */
     int k, n_k;            /* inputs */
     bool last;             /* of the work item */
 } shrink_stage;
@@ -145,7 +145,7 @@ enum { SHRINK_SHARED = sizeof(shrink_ring) };
 static __device__ __forceinline__ void shrink_ring_init(shrink_ring *ring)
 {
     for (int i = 0; i < RING_STAGES; i++) {
-        mbarrier_init(&ring->full[i], 32); /* all lanes arrive: what each wrote or read is then done */
+        mbarrier_init(&ring->full[i], 32); /* all lanes arrive, once their accesses are done */
         mbarrier_init(&ring->empty[i], 32);
     }
 }
@@ -155,7 +155,7 @@ static __device__ __forceinline__ int ranks_at_once(const shrink_tile &t)
     return t.n_rows > 8 ? 16 : RING_MAX_RANKS;
 }
 
-/* Puts the tiles into shared memory, one per lane. Returns the number of all work items. */
+/* Describes the tiles in shared memory, a lane each. Returns the number of all work items. */
 static __device__ __forceinline__ int describe_tiles(const shrink_job &job, shrink_ring *ring)
 {
     int n_tiles = min(*job.n_tiles, (int)FUSED_ROWS), lane = threadIdx.x & 31, upto = 0;
@@ -175,7 +175,7 @@ static __device__ __forceinline__ int describe_tiles(const shrink_job &job, shri
     return upto;
 }
 
-/* The tile a work item belongs to: the first whose work_end is past it. */
+/* Returns the tile that a work item belongs to: the first whose work_end is past it. */
 static __device__ __forceinline__ int tile_of(const shrink_ring *ring, int work)
 {
     int lane = threadIdx.x & 31, tile = 0;
@@ -186,7 +186,7 @@ static __device__ __forceinline__ int tile_of(const shrink_ring *ring, int work)
     }
 }
 
-/* Describes what a stage will hold, the nth RING_CHUNK inputs of a work item, and arms its full barrier. */
+/* Describes in a stage what it will hold, the nth RING_CHUNK inputs of a work item, and arms its full barrier. */
 static __device__ __forceinline__ void describe_stage(const shrink_job &job, shrink_ring *ring, int slot, int work,
                                                       int nth)
 {
@@ -211,7 +211,7 @@ static __device__ __forceinline__ void describe_stage(const shrink_job &job, shr
     __syncwarp();
 }
 
-/* Start the copies of a stage's rows of A, and of its rows of x: one per lane. */
+/* Start the copies of a stage's rows of A, or of x: one row per lane. */
 static __device__ __forceinline__ void copy_a(const shrink_job &job, shrink_ring *ring, int slot)
 {
     shrink_stage *s = &ring->stage[slot];
@@ -231,7 +231,7 @@ static __device__ __forceinline__ void copy_x(const shrink_job &job, shrink_ring
                   2 * s->n_k, &ring->full[slot]);
 }
 
-/* Starts the copies of x for the stages that were filled before the kernel that makes x had ended. */
+/* Starts the copies of x for the n_filled stages that were filled with A before the kernel that writes x had ended. */
 static __device__ __forceinline__ void copy_late_x(const shrink_job &job, shrink_ring *ring, int n_filled)
 {
     wait_for_previous();
@@ -239,7 +239,7 @@ static __device__ __forceinline__ void copy_late_x(const shrink_job &job, shrink
         copy_x(job, ring, i);
 }
 
-/* The producer warp. Ends with a stage that says so. */
+/* The producer warp. Its last stage has tile -1. */
 static __device__ void shrink_producer(const shrink_job &job, shrink_ring *ring)
 {
     int n_work = describe_tiles(job, ring), n_chunks = max(1, (job.split_len + RING_CHUNK - 1) / RING_CHUNK),
@@ -266,7 +266,8 @@ static __device__ void shrink_producer(const shrink_job &job, shrink_ring *ring)
     mbarrier_arrive(&ring->full[at.slot]);
 }
 
-/* d[h][j] += rows of x by ranks 8 j ..; h: even and odd 16s of inputs, whose products need not wait for each other. */
+/* d[h][j] += rows of x by ranks 8 j to 8 j + 7, over one stage; h: even and odd 16s of inputs, two sums so that
+ * consecutive products are independent. step: ranks_at_once(). */
 template <typename T>
 static __device__ __forceinline__ void multiply_shrink_stage(float (&d)[2][RING_MAX_RANKS / 8][4],
                                                              const shrink_stage *stage, int step)
@@ -291,7 +292,7 @@ static __device__ __forceinline__ void multiply_shrink_stage(float (&d)[2][RING_
     }
 }
 
-/* Stores a work item's sums and clears them. */
+/* Stores the sums of a work item and clears them. */
 static __device__ __forceinline__ void store_work(const shrink_job &job, const shrink_tile &t,
                                                   const shrink_stage *stage, float (&d)[2][RING_MAX_RANKS / 8][4])
 {
@@ -307,7 +308,7 @@ static __device__ __forceinline__ void store_work(const shrink_job &job, const s
     }
 }
 
-/* The consumer warp. When all sums of this block are stored, it counts the block as arrived. */
+/* The consumer warp. Counts this block in *arrivals once all its sums are stored. */
 template <typename T> static __device__ void shrink_consumer(const shrink_job &job, shrink_ring *ring)
 {
     float d[2][RING_MAX_RANKS / 8][4] = {};

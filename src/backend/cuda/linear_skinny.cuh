@@ -8,19 +8,19 @@
  *   +---------------------+                             (linear_shrink.cuh)
  *
  * A persistent, warp-specialised kernel, as CUTLASS calls it. The ring, a pipeline of stages with full and empty
- * mbarriers, fills most of shared memory. At 4.4 TB/s, with 2.4 us from a load to its stored sums, each of 132 SMs must
- * have 80 KB in flight (4.4 TB/s * 2.4 us / 132), and rings of 96 KB made a layer 2 % slower (docs/lab/decode-step.md).
- * Weights do not depend on the kernel before: most of the ring (n_early stages) is filled with them before
- * wait_for_previous(); x, and the rest, follow after it.
+ * mbarriers, fills most of shared memory. By Little's law each of 132 SMs must have 80 KB in flight (4.4 TB/s * 2.4 us
+ * from a load to its stored sums / 132); rings of 96 KB still made a layer 2 % slower (docs/lab/decode-step.md).
+ * Weights do not depend on earlier kernels: most of the ring (n_early stages) is filled with them before
+ * wait_for_previous(); x and the rest of the weights follow after it.
  *
  * Where a tile per SM would have few rows, the blocks of a cluster share a taller one and each takes a range of k
- * (split-K). They send their partial sums to each other's shared memory by st.async, every 8 rows to one of them, which
- * adds them up in order of rank. Where W has more tiles than the chip has SMs, a block takes several in turn and the
- * ring runs on across them.
+ * (split-K). They send their partial sums to each other's shared memory by st.async: each group of 8 rows goes to one
+ * block, which adds it up in order of rank. Where W has more tiles than the chip has SMs, a block takes several in
+ * turn, and its ring runs on across them.
  *
- * FP8 weights (fp8.cuh) come as bytes; a consumer's warp loads its 16 rows of a box into registers, widens them there
- * and feeds them to wgmma from there, while the tensor cores work for other warpgroups. Scales are applied to the sums:
- * where a row has one, at the end; where it has one for each SCALE_BLOCK columns, to the sums over these. */
+ * FP8 weights (fp8.cuh) come as bytes; a consumer warp loads its 16 rows of a box into registers and widens them there
+ * as wgmma's A operand, while the tensor cores work for other warpgroups. Scales are applied to sums: the one scale of
+ * a row at the end, a scale of SCALE_BLOCK columns to the sums over these columns. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_SKINNY_CUH
 #define PUNICA_BACKEND_CUDA_LINEAR_SKINNY_CUH
 
@@ -39,12 +39,12 @@ enum {
      * 8), so that blocks of other kernels fit beside a block. */
     SKINNY_BOUND = 896,
     BOX = 64,                      /* columns of a box */
-    BOX_ROW = 128,                 /* bytes of its row, of the act type */
-    FP8_BOXES = SCALE_BLOCK / BOX, /* of a stage of FP8 weights: those of one scale, where a row has several */
+    BOX_ROW = 128,                 /* bytes of a box's row, of the act type */
+    FP8_BOXES = SCALE_BLOCK / BOX, /* boxes in a stage of FP8 weights: SCALE_BLOCK columns, which have one scale */
 };
 static_assert(FP8_BOXES == 2, "the FP8 consumers multiply a stage as two boxes");
 
-/* Bytes of a row of W's boxes. */
+/* Bytes of a row of a box of W. */
 static __host__ __device__ __forceinline__ constexpr int w_row(weights_kind kind)
 {
     return kind == AS_ACT ? BOX_ROW : BOX;
@@ -56,17 +56,17 @@ typedef struct {
     const float *scale; /* of FP8_ROW_SCALES: [n] */
     int m, n, ldy;
     bool f32;               /* y is F32, not the act type */
-    bool paired, wide;      /* y may be written by vectors of 2, of 8 */
+    bool paired, wide;      /* y is aligned for vectors of 2, of 8 */
     int tile_rows, n_tiles; /* tile_rows: a multiple of 8 */
     int n_boxes;            /* of W along k: k / BOX */
-    int splits;             /* split-K: blocks of a cluster, each with a range of k; over 1: one tile per cluster */
-    int boxes;              /* of a stage, adjacent along k; for FP8 always FP8_BOXES */
+    int splits;             /* split-K: blocks of a cluster, each with a range of k; above 1: one tile per cluster */
+    int boxes;              /* boxes of a stage, adjacent along k; for FP8 always FP8_BOXES */
     int n_stages;           /* of the ring */
-    int n_early;            /* stages that are filled while the kernel before still runs: at most n_stages */
+    int n_early;            /* stages whose W is loaded before wait_for_previous(): at most n_stages */
     bool shrinks;           /* the launch has the shrink's two warps */
 } skinny_job;
 
-/* Groups of 8 rows of a tile that one block of the cluster adds up, at most. */
+/* The most groups of 8 rows of a tile that one block of the cluster adds up. */
 static __host__ __device__ __forceinline__ int groups_each(const skinny_job &job)
 {
     return (job.tile_rows / 8 + job.splits - 1) / job.splits;
@@ -79,7 +79,7 @@ static __host__ __device__ __forceinline__ int m_padded(const skinny_job &job)
     return (job.m + 7) / 8 * 8;
 }
 
-/* Bytes of what the blocks of a cluster send each other: [splits, groups_each, 8, m_padded] floats. */
+/* Bytes of the partial sums that a block receives: [splits, groups_each, 8, m_padded] floats. */
 static __host__ __device__ __forceinline__ int partials_bytes(const skinny_job &job)
 {
     return job.splits > 1 ? job.splits * groups_each(job) * 8 * m_padded(job) * (int)sizeof(float) : 0;
@@ -87,8 +87,8 @@ static __host__ __device__ __forceinline__ int partials_bytes(const skinny_job &
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Where things lie in shared memory: x's boxes of all stages, then W's, then their scales (FP8_BLOCK_SCALES), then the
- * partial sums of the cluster, then the mbarriers (16 bytes per stage, and 16), then the shrink's ring.
+/* Shared memory: x's boxes of all stages, then W's, then their scales (FP8_BLOCK_SCALES), then the partial sums of the
+ * cluster, then the mbarriers (16 bytes per stage, and 16), then the shrink's ring. *_stage, scale_bytes: bytes.
  *
  * A warpgroup multiplies 64 rows even where tile_rows leaves it fewer. The surplus rows are read from whatever follows
  * their box, and their sums are not used; choose_ring() in cuda_linear.cu makes shared memory long enough for that. */
@@ -107,7 +107,7 @@ static __device__ __forceinline__ skinny_layout layout_in(const skinny_job &job,
     p.w_stage = job.boxes * job.tile_rows * w_row(KIND);
     p.x_stage = job.boxes * M * BOX_ROW;
     p.scale_bytes = KIND == FP8_BLOCK_SCALES ? job.tile_rows * (int)sizeof(float) : 0;
-    p.scale_stage = (p.scale_bytes + 127) / 128 * 128; /* bulk copies begin at multiples of 128 */
+    p.scale_stage = (p.scale_bytes + 127) / 128 * 128; /* TMA writes to multiples of 128 bytes */
     p.x = memory;
     p.w = p.x + job.n_stages * p.x_stage;
     p.scale = p.w + job.n_stages * p.w_stage;
@@ -119,13 +119,13 @@ static __device__ __forceinline__ skinny_layout layout_in(const skinny_job &job,
     return p;
 }
 
-/* The tiles that are this block's, every tile_step-th, and its boxes along k: [from, to). The range is never empty:
- * choose_tiles() in cuda_linear.cu splits k only where each split has 4 boxes or more. */
+/* This block's share: every tile_step-th tile from first_tile on, and of each boxes [from, to) along k. The range is
+ * never empty: choose_tiles() in cuda_linear.cu splits k only where each split has 4 boxes or more. */
 typedef struct { int first_tile, tile_step, from, to; } block_range;
 
 template <weights_kind KIND> static __device__ __forceinline__ block_range block_range_of(const skinny_job &job)
 {
-    constexpr int GRANULE = KIND == AS_ACT ? 1 : FP8_BOXES; /* boxes that k is split by: FP8 in whole stages */
+    constexpr int GRANULE = KIND == AS_ACT ? 1 : FP8_BOXES; /* boxes: the unit in which k is split */
     int rank = blockIdx.x % job.splits, n_granules = (job.n_boxes + GRANULE - 1) / GRANULE;
     block_range s;
     s.first_tile = blockIdx.x / job.splits;
@@ -135,7 +135,7 @@ template <weights_kind KIND> static __device__ __forceinline__ block_range block
     return s;
 }
 
-/* A walk over this block's stages: tiles in turn, its boxes of k within each; and the place in the ring. */
+/* A place in the sequence of this block's stages (its tiles in turn, each one's boxes of k), and in the ring. */
 typedef struct {
     int tile, box;
     pipeline_state at;
@@ -151,7 +151,7 @@ static __device__ __forceinline__ void advance(const skinny_job &job, const bloc
     pipeline_advance(c.at, job.n_stages);
 }
 
-/* The maps of what is copied: x, W, and scales of FP8_BLOCK_SCALES. */
+/* The tensor maps of x, W and the scales (FP8_BLOCK_SCALES). */
 typedef struct { const CUtensorMap *w, *x, *scale; } box_maps;
 
 /* Arms the full barrier for the whole stage (W, its scales and x) and starts the copies of W and the scales. */
@@ -160,6 +160,7 @@ static __device__ __forceinline__ void load_w(const skinny_job &job, const skinn
                                               const box_maps &maps, uint64_t policy)
 {
     uint64_t *full = &p.full[c.at.slot];
+    /* an FP8 map counts slabs, not rows */
     int row = c.tile * job.tile_rows / (KIND == AS_ACT ? 1 : SLAB);
     mbarrier_arrive_expect_tx(full, p.w_stage + p.x_stage + p.scale_bytes);
     tensor_copy(p.w + c.at.slot * p.w_stage, maps.w, row, c.box, full, policy);
@@ -173,7 +174,7 @@ static __device__ __forceinline__ void load_x(const skinny_layout &p, const curs
     tensor_copy(p.x + c.at.slot * p.x_stage, map, 0, c.box, &p.full[c.at.slot], policy);
 }
 
-/* The producer, one thread, fills the ring's stages in turn, the first n_early (<= n_stages) at first with W only. */
+/* The producer, one thread, fills the ring's stages in turn, the first n_early with W alone at first. */
 template <weights_kind KIND>
 static __device__ void produce(const skinny_job &job, const block_range &s, const skinny_layout &p,
                                const box_maps &maps)
@@ -202,8 +203,8 @@ template <int M> static __device__ constexpr int wgmma_columns()
     return M < 32 ? 8 : M;
 }
 
-/* acc [64, M] += 64 rows of W times x, over one stage. w, x: descriptors of the first boxes, whose addresses count 16
- * bytes: 2 are the next 16 columns. */
+/* acc [64, M] += 64 rows of W times x, over one stage. w, x: descriptors of the stage's first boxes; addresses in them
+ * are in units of 16 bytes, so the next 16 columns are 2 on. */
 template <typename T, int M>
 static __device__ __forceinline__ void multiply_stage(float (&acc)[M / 2], uint64_t w, uint64_t x, int n_boxes,
                                                       int tile_rows)
@@ -224,8 +225,8 @@ static __device__ __forceinline__ void multiply_stage(float (&acc)[M / 2], uint6
     wgmma_wait<0>();
 }
 
-/* acc [64, M] += all stages of one tile. A stage may reach past this block's range of k: those boxes are left out.
- * wg_row: the warpgroup's first row of the tile. */
+/* acc [64, M] += the product over all stages of one tile. A stage may reach past this block's range of k: those boxes
+ * are left out. wg_row: the warpgroup's first row of the tile. */
 template <typename T, int M>
 static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const block_range &s,
                                                      const skinny_layout &p, pipeline_state &at, float (&acc)[M / 2],
@@ -241,7 +242,7 @@ static __device__ __forceinline__ void multiply_tile(const skinny_job &job, cons
     }
 }
 
-/* What a lane has of a warp's 16 rows of an FP8 box: 16 columns of rows g and g + 8. */
+/* A lane's share of a warp's 16 rows of an FP8 box: 16 columns of rows g and g + 8. */
 typedef struct { uint4 at[2]; } fp8_words;
 
 static __device__ __forceinline__ fp8_words read_words(const char *box)
@@ -249,7 +250,7 @@ static __device__ __forceinline__ fp8_words read_words(const char *box)
     return {*(const uint4 *)box, *(const uint4 *)(box + SLAB_BOX)};
 }
 
-/* The same widened: the A operands of four wgmmas along k. */
+/* fp8_words widened: the A operands of four wgmmas along k. */
 typedef struct { unsigned at[BOX / 16][4]; } fragments;
 
 template <typename T> static __device__ __forceinline__ void widen(fragments &a, const fp8_words &words)
@@ -263,7 +264,7 @@ template <typename T> static __device__ __forceinline__ void widen(fragments &a,
     }
 }
 
-/* Starts acc [64, M] += 64 rows of W, in registers, times a box of x. */
+/* Starts acc [64, M] += A, 64 rows of W in registers, times a box of x. */
 template <typename T, int M>
 static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const fragments &a, uint64_t x)
 {
@@ -277,10 +278,10 @@ static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const 
     wgmma_commit();
 }
 
-/* acc [64, M] += all stages of one tile of FP8 weights. The next product's weights are read while the one before is
- * under way. The first wait of a stage is for the last product of the stage before, which might be released then; it
- * is released one product later, a plain choice. Boxes past the end of k are zeros. warp_row: the warp's first row of
- * the tile. */
+/* acc [64, M] += the product over all stages of one tile of FP8 weights. The next product's weights are read while a
+ * product is under way. The first wait of a stage ends the last product of the stage before, which could be released
+ * there; it is released one product later (not tuned). Boxes past the end of k are zeros. warp_row: the warp's first
+ * row of the tile. */
 template <typename T, int M>
 static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const block_range &s,
                                                          const skinny_layout &p, pipeline_state &at,
@@ -313,7 +314,8 @@ static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, 
 /* The scales of this lane's rows: g and g + 8 of its warp's 16. */
 typedef struct { float at[2]; } row_scales;
 
-/* Loads the scales of this lane's rows from n0 on, while weights are on their way; 0 from n1 on. */
+/* Loads the scales of this lane's rows, of a warp's 16 from n0 on; 0 for rows from n1 on. Called before the weights
+ * arrive. */
 static __device__ __forceinline__ row_scales read_scales(const skinny_job &job, int n0, int n1)
 {
     int n = n0 + ((threadIdx.x & 31) >> 2);
@@ -327,8 +329,8 @@ template <int M> static __device__ __forceinline__ void scale_rows(float (&acc)[
         acc[i] *= scales.at[i >> 1 & 1];
 }
 
-/* sum [64, M] += all stages of one tile of FP8 weights, where a stage has a scale for each row: its sums are scaled
- * before they are added. */
+/* sum [64, M] += the product over all stages of one tile of FP8_BLOCK_SCALES weights. Each stage has a scale per row,
+ * by which its sums are multiplied before they are added. */
 template <typename T, int M>
 static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_job &job, const block_range &s,
                                                                   const skinny_layout &p, pipeline_state &at,
@@ -342,9 +344,9 @@ static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_j
         float acc[M / 2] = {};
         fragments a;
         mbarrier_wait(&p.full[at.slot], at.parity);
-        /* Read before the words: a warp's loads from shared memory complete in order, so once the words are here, which
-         * the products wait for, so are the scales. Read later, they could still be under way when the stage is
-         * released and overwritten (docs/lab/fp8.md). */
+        /* Read before the words: a warp's loads from shared memory complete in order, so the scales are there once the
+         * words are, which the products wait for. Read later, they could still be under way when the stage is released
+         * and overwritten (docs/lab/fp8.md). */
         row_scales scales = {scale[0], scale[8]};
         fp8_words words = read_words(w);
         widen<T>(a, words);
@@ -363,7 +365,7 @@ static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_j
     }
 }
 
-/* Stores y, F32, of 16 rows of W (from n0, up to n1) straight from a warp's accumulators. */
+/* Stores a warp's accumulators to y, F32: columns n0 to n0 + 15, those below n1. */
 template <int M>
 static __device__ __forceinline__ void store_f32(const skinny_job &job, const float (&acc)[M / 2], int n0, int n1)
 {
@@ -381,7 +383,8 @@ static __device__ __forceinline__ void store_f32(const skinny_job &job, const fl
     }
 }
 
-/* The same for the act type: accumulators are transposed 8 x 8 (movmatrix), so that a lane has neighbours in y. */
+/* store_f32() for the act type: accumulators are transposed 8 x 8 (movmatrix), so that a lane has adjacent columns of
+ * y. */
 template <typename T, int M>
 static __device__ __forceinline__ void store_act(const skinny_job &job, const float (&acc)[M / 2], int n0, int n1)
 {
@@ -408,20 +411,20 @@ static __device__ __forceinline__ void store_act(const skinny_job &job, const fl
     }
 }
 
-/* Groups of 8 rows that this block owns: every splits-th one. */
+/* Groups of 8 rows of a tile that this block adds up: every splits-th one. */
 static __device__ __forceinline__ int groups_owned(const skinny_job &job)
 {
     return (job.tile_rows / 8 - (int)(blockIdx.x % job.splits) + job.splits - 1) / job.splits;
 }
 
-/* Arms the barrier of the partial sums that the cluster will send this block. Without split-K it is armed too, and
- * nobody waits for it. */
+/* Arms the barrier for the partial sums that the cluster will send this block. Without split-K it is armed too, but
+ * never waited for. */
 static __device__ __forceinline__ void expect_sums(const skinny_job &job, const skinny_layout &p)
 {
     mbarrier_arrive_expect_tx(p.partials_full, job.splits * groups_owned(job) * 8 * m_padded(job) * (int)sizeof(float));
 }
 
-/* Sends a warp's sums, two groups of 8 rows from `group` on, to the blocks that own these. */
+/* Sends a warp's sums, groups `group` and `group` + 1 of 8 rows, to the blocks that add these up. */
 template <int M>
 static __device__ __forceinline__ void send_sums(const skinny_job &job, const skinny_layout &p,
                                                  const float (&acc)[M / 2], int group)
@@ -441,7 +444,7 @@ static __device__ __forceinline__ void send_sums(const skinny_job &job, const sk
     }
 }
 
-/* Stores 8 outputs of a row of y from n on, with their bias. */
+/* Adds the bias to 8 outputs of a row of y, from column n on, and stores them. */
 template <typename O>
 static __device__ __forceinline__ void store_8(const skinny_job &job, int row, int n, float (&v)[8])
 {
@@ -455,8 +458,8 @@ static __device__ __forceinline__ void store_8(const skinny_job &job, int row, i
             y[i] = from_float<O>(v[i]);
 }
 
-/* Adds up what the blocks of the cluster sent, in order of rank, and stores it; a thread owns 8 outputs of a row at a
- * time. */
+/* Adds up the partial sums that the cluster sent, in order of rank, and stores the results; a thread owns 8 outputs of
+ * a row at a time. */
 template <typename T>
 static __device__ void store_sums(const skinny_job &job, const skinny_layout &p, int n0, int n_threads)
 {
@@ -478,7 +481,7 @@ static __device__ void store_sums(const skinny_job &job, const skinny_layout &p,
     }
 }
 
-/* A consumer warpgroup: rows 64 * group .. of each of the block's tiles. */
+/* A consumer warpgroup: rows 64 * group to 64 * group + 63 of each of the block's tiles. n_threads: all consumers'. */
 template <typename T, int M, weights_kind KIND>
 static __device__ void consume(const skinny_job &job, const block_range &s, const skinny_layout &p, int group,
                                int n_threads)
@@ -524,10 +527,10 @@ static __device__ __forceinline__ void init_barriers(const skinny_job &job, cons
 
 #endif
 
-/* y = x W^T + bias for up to M rows of x, and the shrink of a site's adapters. Grid: as many blocks as fit at
- * once, or a cluster per tile. Block: 128 threads for each 64 rows of a tile, 32 of which one is the producer, and 64
- * more for the fused LoRA shrink. Shared memory: see skinny_layout, at most SKINNY_SHARED (cuda_linear.cu). Instances
- * for FP8 that need more than 72 registers have the true SKINNY_THREADS as their launch bound. */
+/* y = x W^T + bias for up to M rows of x, and the shrink of a site's adapters. Grid: a cluster per tile, but no more
+ * than run at once. Block: 128 threads for each 64 rows of a tile, the producer's warp (one thread works), and two
+ * warps more for the fused LoRA shrink. Shared memory: see skinny_layout, at most SKINNY_SHARED (cuda_linear.cu). FP8
+ * instances that need more than 72 registers have the true SKINNY_THREADS as their launch bound. */
 template <typename T, int M, weights_kind KIND>
 static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROW_SCALES && M < 64) ? SKINNY_BOUND
                                                                                               : SKINNY_THREADS,
@@ -544,8 +547,8 @@ static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROW_SCAL
     if (threadIdx.x == n_consumers)
         init_barriers(job, p, n_consumers);
     __syncthreads();
-    /* Each thread of the cluster arrives here once and waits once (a cluster has one tile): consumers before they send
-     * sums to blocks, whose mbarriers must be initialised by then; the other warps at their end. */
+    /* Each thread of the cluster arrives here once and waits once, as a cluster has one tile: consumers before they
+     * send sums to other blocks, whose mbarriers must be initialised by then; the other warps at their end. */
     if (job.splits > 1)
         cluster_arrive_relaxed();
     if (role < 0) {

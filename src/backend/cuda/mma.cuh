@@ -31,8 +31,8 @@ static __device__ __forceinline__ unsigned shared_address(const void *p)
     return (unsigned)__cvta_generic_to_shared(p);
 }
 
-/* Four 8 x 8 matrices of 2-byte numbers; lane 8 * i + j passes the address of row j of matrix i. Lane
- * 4 * g + t receives numbers (g, 2t..+1) of matrix i in r[i]; with load_matrices_t, of its transpose. */
+/* Loads four 8 x 8 matrices of 2-byte numbers; lane 8 * i + j passes the address of row j of matrix i. Lane 4 * g + t
+ * receives numbers (g, 2t..+1) of matrix i in r[i]; with load_matrices_t, of its transpose. */
 static __device__ __forceinline__ void load_matrices(unsigned r[4], unsigned row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -57,7 +57,7 @@ static __device__ __forceinline__ void load_matrices_t(unsigned r[4], const void
     load_matrices_t(r, shared_address(row));
 }
 
-/* The transpose of an 8 x 8 matrix spread over the warp as above. */
+/* Transposes an 8 x 8 matrix of which each lane holds two numbers, as from load_matrices(). */
 static __device__ __forceinline__ unsigned transpose_matrix(unsigned x)
 {
     unsigned y;
@@ -65,14 +65,15 @@ static __device__ __forceinline__ unsigned transpose_matrix(unsigned x)
     return y;
 }
 
-/* Two floats as two numbers of T in one register, lo in the lower half. */
+/* Returns two floats as two numbers of T in one register, lo in the lower half. */
 template <typename T> __device__ __forceinline__ unsigned pack(float lo, float hi)
 {
     vec<T, 2> v = {{from_float<T>(lo), from_float<T>(hi)}};
     return *(const unsigned *)&v;
 }
 
-/* Start a copy of 16 bytes from global to shared memory; not `valid`: 16 zero bytes, nothing is read. */
+/* Start a copy (cp.async) of 16 bytes from global to shared memory; not `valid`: store 16 zero bytes and read
+ * nothing. */
 static __device__ __forceinline__ void copy_16(unsigned shared, const void *global, bool valid)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
@@ -86,7 +87,7 @@ static __device__ __forceinline__ void copy_16(void *shared, const void *global,
     copy_16(shared_address(shared), global, valid);
 }
 
-/* Close a group of copies; wait until all but the N latest groups of this thread have arrived. */
+/* Commit a group of copies; wait until all but the N latest groups of this thread have completed. */
 static __device__ __forceinline__ void copy_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -97,17 +98,18 @@ template <int N> __device__ __forceinline__ void copy_wait()
     asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
 }
 
-/* Matrices of 2-byte numbers stand in shared memory as rows of D numbers, at multiples of a row's length. The
- * 16-byte chunks of a row are permuted by its number, so that eight rows' chunks of one column lie in different
- * banks. The offset of column c ^ x is that of c, exclusive-or 16 * x. */
+/* Returns the offset of chunk `column` (16 bytes) of a row of a matrix of 2-byte numbers in shared memory. Rows have D
+ * numbers; the matrix is aligned to a row's length. The chunks of a row are permuted by its number (a swizzle), so that
+ * one column of eight rows is in different banks. The offset of column c ^ x is that of c, exclusive-or 16 * x. */
 template <int D> __device__ __forceinline__ unsigned chunk_offset(int row, int column)
 {
     return (unsigned)(row * D * 2 + ((column ^ (row & 7)) << 4));
 }
 
-/* Rows 0 to 15 and columns 0 and 1 as load_matrices() wants them: offsets that, exclusive-or 32 * k, are those of
- * columns 2 k and 2 k + 1. The four 8 x 8 matrices come by rows first: (0, 0), (8, 0), (0, 1), (8, 1), as the A
- * operand has them; or by columns first: (0, 0), (0, 1), (8, 0), (8, 1), as two B operands or a transposed A. */
+/* The offsets that lanes pass to load_matrices() for rows 0 to 15 and chunk columns 0 and 1; exclusive-or 32 * k they
+ * are those of columns 2 k and 2 k + 1. The four 8 x 8 matrices, as (first row, column), come by rows first: (0, 0),
+ * (8, 0), (0, 1), (8, 1), as the A operand has them; or by columns first: (0, 0), (0, 1), (8, 0), (8, 1), as two B
+ * operands or a transposed A. */
 template <int D> __device__ __forceinline__ unsigned by_rows()
 {
     return chunk_offset<D>(threadIdx.x % 16, threadIdx.x / 16 % 2);

@@ -1,14 +1,12 @@
 /* sgmv.cuh - what the SGMV kernels share
  *
- * Weights go from global memory straight into the registers of mma fragments. A product sums over k in any order, so
- * which k an index of a fragment stands for is free as long as both operands agree: it is chosen such that every lane
- * reads 16 contiguous bytes of a row, and nothing is shuffled through shared memory. Tensor cores are used for single
- * rows too: weights are the large operand, and what is wasted on absent rows is arithmetic that would idle.
+ * Weights go from global memory straight into the registers of mma fragments. A product may sum over k in any order, so
+ * the inputs that a fragment's places along k stand for can be chosen, as long as both operands agree: they are chosen
+ * so that every lane reads 16 contiguous bytes of a row, and nothing is shuffled through shared memory. Tensor cores
+ * are used for single rows too: weights are the large operand, and the arithmetic wasted on absent rows would idle.
  *
- * The first weights are read before wait_for_previous(): nobody writes them. The kernels take a few microseconds, so
- * what comes after it is kept short: few instructions, no indices to be worked out, no barrier that can be done
- * without.
- */
+ * The first weights are read before wait_for_previous(), as nobody writes them. The kernels take a few microseconds, so
+ * little comes after it: few instructions, no index arithmetic, no avoidable barrier. */
 #ifndef PUNICA_BACKEND_CUDA_SGMV_CUH
 #define PUNICA_BACKEND_CUDA_SGMV_CUH
 
@@ -32,36 +30,36 @@ static __device__ __forceinline__ int rank_groups(int rank)
     return (rank + RANK_GROUP - 1) / RANK_GROUP;
 }
 
-/* Grids are sized for max_tiles tiles, since a recorded launch does not know how many there will be. Where there are
- * only n, each has max_tiles / n times as many blocks, rounded down to a power of two: its log2 is returned. */
+/* Returns the log2 of how many times as many blocks each of n tiles has: floor(log2(max_tiles / n)). Grids are sized
+ * for max_tiles tiles, since a recorded launch does not know how many there will be. */
 static __device__ __forceinline__ int log2_spare(int n, int max_tiles)
 {
     int log2 = __clz(n) - __clz(max_tiles);
     return log2 > 0 && n << log2 > max_tiles ? log2 - 1 : log2;
 }
 
-/* Called by blocks and warps that have no work, before they return. Only block 0 waits for the kernel before, which is
- * enough for kernels to end in order (kernel.cuh); the others leave their registers to the next one at once. */
+/* Called by blocks and warps without work, before they exit. Only block 0 waits for the preceding kernel, which is
+ * enough for kernels to end in order (kernel.cuh); the others free their registers for the next kernel at once. */
 static __device__ __forceinline__ void leave_idle()
 {
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0)
         wait_for_previous();
 }
 
-/* x[i] without an address: arrays in registers cannot be indexed. */
+/* Returns x[i] without indexing: an array that is indexed by a variable cannot stay in registers. */
 template <typename V> static __device__ __forceinline__ V pick(const V (&x)[MAX_PARTS], int i)
 {
     return i == 0 ? x[0] : i == 1 ? x[1] : x[2];
 }
 
-/* Ranks of the parts before this one: where its columns of v begin. */
+/* Returns the ranks of the parts before this one: its first column of v. */
 static __device__ __forceinline__ int rank_offset(const lora_entry *e, int part)
 {
     return (part > 0 ? e->rank[0] : 0) + (part > 1 ? e->rank[1] : 0);
 }
 
-/* Loads 16 bytes that are read only once, past L1; zeros where there are none. Volatile, so that the compiler does not
- * move it behind wait_for_previous(). */
+/* Loads 16 bytes that are read only once, past L1; returns zeros where there are none. Volatile, so that the compiler
+ * does not move the load past wait_for_previous(). */
 static __device__ __forceinline__ uint4 load_weights(const void *from, bool there)
 {
     uint4 w = {};

@@ -1,7 +1,7 @@
-/* sgmv_expand.cuh - y[row, c] += sum over r of v[row, r] B[r, c], for decodes: tiles of up to 16 rows
+/* sgmv_expand.cuh - y[row, c] += sum over r of v[row, r] B[r, c], for tiles of up to 16 rows
  *
- * Bound by reading B. v is the left operand of mma, its rows those of the product; B the right one, columns of B those
- * of the product. v is float32 and must not lose its lower bits, so it goes in as the sum of two 16-bit terms. */
+ * Bound by reading B. v is mma's A operand, B its B operand. v is float32 and must not lose its lower bits, so it is
+ * passed as the sum of two 16-bit terms. */
 #ifndef PUNICA_BACKEND_CUDA_SGMV_EXPAND_CUH
 #define PUNICA_BACKEND_CUDA_SGMV_EXPAND_CUH
 
@@ -10,13 +10,13 @@
 enum {
     EXPAND_WARPS = 4,
     EXPAND_THREADS = 32 * EXPAND_WARPS,
-    EXPAND_STEP = 64, /* columns a warp multiplies at once: 8 of each of the 8 lanes that share a rank, 16 bytes */
+    EXPAND_STEP = 64, /* columns a warp multiplies at once: 8 (16 bytes) in each of the 8 lanes that share a rank */
     EXPAND_STRIDE = EXPAND_WARPS * EXPAND_STEP, /* columns from one step of a warp to its next */
     EXPAND_BLOCKS = 4,                          /* on an SM */
     EXPAND_AHEAD = 2,                           /* fragments of B, 2 KB each, that a warp has in flight */
 };
 
-/* The columns of y: part i has out[i] of them, from col[i], for `blocks` blocks of `steps` steps. */
+/* The columns of y: part i has out[i] of them, from col[i] on, for blocks[i] blocks of `steps` steps. */
 typedef struct { int n, steps, cols, out[MAX_PARTS], col[MAX_PARTS], blocks[MAX_PARTS]; } expand_columns;
 
 /* One part of one tile. */
@@ -27,8 +27,8 @@ template <typename T> struct expand_part {
     int n_rows, rank, out, y_cols, v_cols;
 };
 
-/* Loads v of a rank group: lane 4g + t has its ranks t, t + 4, t + 8, t + 12 of rows g and, where N is 2, g + 8; zeros
- * where there are none. */
+/* Loads v of a rank group: lane 4g + t has its ranks t, t + 4, t + 8 and t + 12 of rows g and, where N is 2, g + 8;
+ * zeros where there are none. */
 template <int N, typename T>
 static __device__ __forceinline__ void expand_load_v(float (&to)[N][4], const expand_part<T> &p, int group)
 {
@@ -42,7 +42,7 @@ static __device__ __forceinline__ void expand_load_v(float (&to)[N][4], const ex
         }
 }
 
-/* The largest finite number of T, to which the first term below is clamped, so that the sum stays finite. */
+/* Returns the largest finite number of T. */
 template <typename T> __device__ __forceinline__ float largest();
 template <> __device__ __forceinline__ float largest<f16>()
 {
@@ -53,9 +53,10 @@ template <> __device__ __forceinline__ float largest<bf16>()
     return 0x1.fep127f;
 }
 
-/* Splits v into the left operand of mma: each number is the sum of its value rounded to T and the rest, also of T, so
- * that nearly all of its bits count. Up to 8 rows (N = 1) have the rounded terms in rows 0 to 7 and the rests in rows 8
- * to 15 of one operand; more rows have an operand of each. */
+/* Splits v into mma's A operand: each number is the sum of its value rounded to T and the rest, also of T, so that
+ * nearly all its bits count. The rounded term is clamped to finite numbers, so that the sum stays finite. Up to 8 rows
+ * (N = 1) share one operand, rounded terms in rows 0 to 7 and rests in rows 8 to 15; more rows have one operand for
+ * each. */
 template <typename T, int N>
 static __device__ __forceinline__ void expand_split(unsigned (&a)[N][4], const float (&v)[N][4])
 {
@@ -75,14 +76,14 @@ static __device__ __forceinline__ void expand_split(unsigned (&a)[N][4], const f
     }
 }
 
-/* A fragment of B, RANK_GROUP ranks by 64 columns: of a lane four ranks, eight columns each. */
+/* A fragment of B, RANK_GROUP ranks by 64 columns; a lane has eight columns of each of four ranks. */
 typedef union {
     uint4 row[4];
     unsigned at[4][4];
 } b_fragment;
 
-/* d[i] += v B for 64 columns, of which 8n + i is column n of product i: lane 4g + t has columns 8g to 8g + 7 of
- * its four ranks. */
+/* d[i] += v B over 64 columns: product i has every 8th of them, 8n + i as its column n. So lane 4g + t holds columns 8g
+ * to 8g + 7 of its four ranks of B. */
 template <typename T, int N>
 static __device__ __forceinline__ void expand_multiply(float (&d)[8][4], const unsigned (&a)[N][4], const b_fragment &b)
 {
@@ -97,8 +98,8 @@ static __device__ __forceinline__ void expand_multiply(float (&d)[8][4], const u
     }
 }
 
-/* Loads y of one step, from column col on: lane 4g + t has columns 16t to 16t + 15 of rows g and, where N is 2, g + 8.
- */
+/* Loads y of one step, the columns from col on: lane 4g + t has columns 16t to 16t + 15 of rows g and, where N is 2,
+ * g + 8. */
 template <int N, typename T>
 static __device__ __forceinline__ void expand_load_y(uint4 (&y)[2 * N], const expand_part<T> &p, int col)
 {
@@ -109,7 +110,7 @@ static __device__ __forceinline__ void expand_load_y(uint4 (&y)[2 * N], const ex
             y[i] = *(const uint4 *)(p.y + (size_t)(g + 8 * (i >> 1)) * p.y_cols + c + 8 * (i & 1));
 }
 
-/* y += d; clears d. */
+/* Stores y + d and clears d. */
 template <int N, typename T>
 static __device__ __forceinline__ void expand_store(const expand_part<T> &p, int col, const uint4 (&y)[2 * N],
                                                     float (&d)[8][4])
@@ -128,9 +129,9 @@ static __device__ __forceinline__ void expand_store(const expand_part<T> &p, int
     memset(d, 0, sizeof d);
 }
 
-/* A warp's columns from col on, `steps` steps of them: for each step all rank groups, one fragment of B after the
- * other. EXPAND_AHEAD fragments are prefetched; the next rank group of v is loaded while one is multiplied, the next
- * step's y when one is stored. */
+/* Computes a warp's columns from col on, `steps` steps of them; in each step all rank groups, one fragment of B after
+ * the other. EXPAND_AHEAD fragments are prefetched; the next rank group of v is loaded while one is multiplied, the
+ * next step's y when one is stored. */
 template <int N, typename T>
 static __device__ __forceinline__ void expand_run(const expand_part<T> &p, int col, int steps)
 {
@@ -184,8 +185,9 @@ static __device__ __forceinline__ void expand_run(const expand_part<T> &p, int c
         }
 }
 
-/* Block (i, tile) of a grid for gridDim.y tiles owns block i of the columns of all parts. Where there are fewer tiles,
- * 2^spare blocks share these columns. A warp owns every fourth step (64 columns) of the block. No shared memory. */
+/* The grid is for gridDim.y tiles: block (i, tile) owns block i of the columns of all parts. Where there are fewer
+ * tiles, 2^spare blocks share these columns. A warp owns every fourth step (64 columns) of its block. No shared
+ * memory. */
 template <typename T>
 static __global__ void __launch_bounds__(EXPAND_THREADS, EXPAND_BLOCKS)
     expand_tiles(const sgmv_tile *tiles, const int *n_tiles, int site, expand_columns c, T *y, const float *v,

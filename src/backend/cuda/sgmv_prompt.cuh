@@ -1,8 +1,9 @@
 /* sgmv_prompt.cuh - SGMV where segments have many rows: the shrink, and strips of the expand
  *
- * In steps with prompts a tile is up to PROMPT_TILE rows of one adapter, or of none: tiles cover all rows, so that the
- * ops that the expand is fused with (cuda_prompt.cu) go by tiles too. What counts here is how often x, y and the
- * weights are read: x once, weights once for every tile, and y only by the op that would read it anyway. */
+ * In steps with prompts and many rows (step_shape.prompt_tiles) a tile is up to PROMPT_TILE rows of one adapter, or of
+ * none: tiles cover all rows, so that the ops that the expand is fused with (cuda_prompt.cu) can work by tiles too.
+ * What counts here is how often x, y and the weights are read: x once, weights once for every tile, y only by the op
+ * that would read it anyway. */
 #ifndef PUNICA_BACKEND_CUDA_SGMV_PROMPT_CUH
 #define PUNICA_BACKEND_CUDA_SGMV_PROMPT_CUH
 
@@ -24,7 +25,7 @@ enum {
 static_assert(PROMPT_TILE == 16 * PROMPT_WARPS, "a warp has 16 rows of a tile");
 static_assert(PROMPT_SHARED >= PROMPT_TILE * PROMPT_RANKS * (int)sizeof(float), "partial sums lie where the ring was");
 
-/* The parts of a tile's adapter at a site; all ranks 0 where there is none. total: of ranks. */
+/* The parts of a tile's adapter at a site; all ranks are 0 where there is no adapter. total: the sum of the ranks. */
 typedef struct {
     const void *a[MAX_PARTS];
     float scale[MAX_PARTS];
@@ -46,7 +47,7 @@ static __device__ __forceinline__ prompt_parts prompt_open(const sgmv_tile &tile
     return p;
 }
 
-/* The part that has rank r, counted through all parts; r becomes its number within that part. */
+/* Returns the part that has rank r, counted through all parts; r becomes the rank within that part. */
 static __device__ __forceinline__ int prompt_part_of(const prompt_parts &p, int &r)
 {
     int part = r < p.rank[0] ? 0 : r < p.rank[0] + p.rank[1] ? 1 : 2;
@@ -55,8 +56,8 @@ static __device__ __forceinline__ int prompt_part_of(const prompt_parts &p, int 
 }
 
 /* The rows of x and A that a thread copies from: thread 8 i + c copies chunk c (16 bytes) of rows i, i + 16, i + 32 and
- * i + 48 of a stage's. NULL: zeros. */
-template <typename T> struct prompt_sources { const T *x[4], *a[4], *any; }; /* any: an address that can be read */
+ * i + 48 of a stage. NULL: zeros are stored. any: a readable address. */
+template <typename T> struct prompt_sources { const T *x[4], *a[4], *any; };
 
 template <typename T>
 static __device__ __forceinline__ void prompt_copy(unsigned to, const T *const (&rows)[4], const T *any, int k, int k1)
@@ -70,7 +71,7 @@ static __device__ __forceinline__ void prompt_copy(unsigned to, const T *const (
     }
 }
 
-/* d += x A^T of one stage: rows by 8 ranks, n_ranks of them. */
+/* d += x A^T over one stage: the warp's 16 rows by up to n_ranks ranks, 8 to each d[i]. */
 template <typename T>
 static __device__ __forceinline__ void prompt_multiply(float (&d)[PROMPT_RANKS / 8][4], unsigned x, int n_ranks)
 {
@@ -91,8 +92,8 @@ static __device__ __forceinline__ void prompt_multiply(float (&d)[PROMPT_RANKS /
     }
 }
 
-/* d += x A^T over inputs [k0, k1), of all rows and n_ranks ranks. Where `early`, the first stages of A are prefetched
- * before the kernel before has ended: nobody writes weights. */
+/* d += x A^T over inputs [k0, k1), of all rows and n_ranks ranks. Where `early`, the first stages of A are loaded
+ * before the wait for the preceding kernel: nobody writes weights. */
 template <typename T>
 static __device__ __forceinline__ void prompt_sum(float (&d)[PROMPT_RANKS / 8][4], const prompt_sources<T> &from,
                                                   int k0, int k1, int n_ranks, unsigned ring, bool early)
@@ -109,7 +110,7 @@ static __device__ __forceinline__ void prompt_sum(float (&d)[PROMPT_RANKS / 8][4
     }
     for (int i = 0; i < n; i++) {
         copy_wait<PROMPT_STAGES - 2>();
-        __syncthreads(); /* stage i is there for all, and all have done with the one before */
+        __syncthreads(); /* all have stage i and are done with the one before */
         unsigned next = ring + (i + PROMPT_STAGES - 1) % PROMPT_STAGES * PROMPT_STAGE_BYTES;
         int k = k0 + (i + PROMPT_STAGES - 1) * PROMPT_STEP;
         prompt_copy(next + A, from.a, from.any, k, k1);
@@ -121,7 +122,7 @@ static __device__ __forceinline__ void prompt_sum(float (&d)[PROMPT_RANKS / 8][4
     __syncthreads(); /* the ring is free */
 }
 
-/* Stores v of one row and rank. */
+/* Stores v of one row and rank, scaled, unless the tile has no such row or rank. */
 static __device__ __forceinline__ void prompt_store(float *v, int v_cols, const sgmv_tile &tile, const prompt_parts &p,
                                                     int row, int rank, float sum)
 {
@@ -133,7 +134,7 @@ static __device__ __forceinline__ void prompt_store(float *v, int v_cols, const 
 
 enum { PROMPT_CLUSTER = 8 };
 
-/* Adds up d over the blocks of the cluster, each of which does so for some of the rows, and stores v. */
+/* Adds up d over the blocks of the cluster, a share of the rows in each block, and stores v. */
 static __device__ __forceinline__ void prompt_gather(const float (&d)[PROMPT_RANKS / 8][4], float *partial, float *v,
                                                      int v_cols, const sgmv_tile &tile, const prompt_parts &p, int from)
 {
@@ -152,12 +153,11 @@ static __device__ __forceinline__ void prompt_gather(const float (&d)[PROMPT_RAN
         prompt_store(v, v_cols, tile, p, i / PROMPT_RANKS, from + i % PROMPT_RANKS, sum);
     }
     cluster_arrive();
-    cluster_wait(); /* before anybody's ring is filled again, or a block is gone */
+    cluster_wait(); /* before a ring is filled again or a block exits */
 }
 
-/* v[row, r] = scale * sum over k of x[row, k] A[r, k]. The cluster blockIdx.y owns that tile, each of its gridDim.x
- * blocks a piece of the inputs, each warp 16 rows. x and A pass through a ring in shared memory: PROMPT_SHARED bytes.
- */
+/* v[row, r] = scale * sum over k of x[row, k] A[r, k]. Cluster blockIdx.y owns that tile, each of its gridDim.x blocks
+ * a range of the inputs, each warp 16 rows. x and A pass through a ring in shared memory: PROMPT_SHARED bytes. */
 template <typename T>
 static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_SHRINK_BLOCKS)
     prompt_shrink(const sgmv_tile *tiles, int site, const T *x, int in, float *v, int v_cols)
@@ -201,22 +201,23 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_SHRINK_BLOCKS)
     }
 }
 
-/* A strip is 16 rows by 64 columns of y. In a block each warp has other rows of the tile and all have the same columns,
- * so that B is read by one and found in L1 by the others; v, as the operand that it is for the tensor cores, is made
- * once and then used for all strips of a warp. Lane 4g + t holds of rows g and g + 8 the columns 8t to 8t + 7 and 32 +
- * 8t to 32 + 8t + 7, as 4 runs of 8: x[2h + i] is row g + 8h, columns from 8t + 32i on. */
+/* A strip is 16 rows by 64 columns of y. The warps of a block have different rows of the tile and the same columns, so
+ * that B is read by one warp and found in L1 by the others. v is made into mma's A operand once for all strips of a
+ * warp. Lane 4g + t holds of rows g and g + 8 columns 8t to 8t + 7 and 32 + 8t to 32 + 8t + 7, as 4 runs of 8:
+ * x[2h + i] is row g + 8h, columns from 8t + 32i on. */
 enum {
     STRIP_ROWS = 16,
     STRIP_COLS = 64,
     TILE_STRIPS = PROMPT_TILE / STRIP_ROWS,
-    STRIP_GROUPS = 4, /* rank groups whose operand is kept (rank 64); that of others is made for each strip */
+    STRIP_GROUPS = 4, /* rank groups whose operand is kept (rank 64); beyond, operands are made again for each strip */
 };
 
-/* v of a rank group as the left operand, its rounded terms and the rests (expand_split): registers 4 i to 4 i + 3 of
- * lane l are kept[group][i][l]. */
+/* v of rank groups as A operands, rounded terms (i = 0) and rests (1) of expand_split(): the registers of lane l are
+ * kept[group][i][l]. */
 typedef uint4 strip_operands[STRIP_GROUPS][2][32];
 
-/* One part of a tile's adapter, for the rows from `row` on. Where there is none, or no rows, its rank is 0. */
+/* Returns one part of a tile's adapter, for the rows from `row` on. Its rank is 0 where there is no adapter or no
+ * row. */
 template <typename T>
 static __device__ __forceinline__ expand_part<T> strip_part(const sgmv_tile &tile, int site, int part, int row, int out,
                                                             const float *v, int v_cols)
@@ -242,7 +243,7 @@ static __device__ __forceinline__ void strip_operand(unsigned (&a)[2][4], const 
     expand_split<T, 2>(a, v);
 }
 
-/* Makes the operands that are kept, each warp its own. */
+/* Makes the operands that are kept; each warp makes its own. */
 template <typename T>
 static __device__ __forceinline__ void strip_make_operands(strip_operands &kept, const expand_part<T> &p)
 {
@@ -256,8 +257,8 @@ static __device__ __forceinline__ void strip_make_operands(strip_operands &kept,
     __syncwarp();
 }
 
-/* Loads B of a rank group for the strip of columns from col on: lane 4g + t has the columns that n = g stands for in
- * expand_multiply(). */
+/* Loads B of a rank group for the strip of columns from col on: lane 4g + t has the eight columns that
+ * expand_multiply() takes as column n = g of its products. */
 template <typename T>
 static __device__ __forceinline__ b_fragment strip_load_b(const expand_part<T> &p, int col, int group)
 {
@@ -271,7 +272,7 @@ static __device__ __forceinline__ b_fragment strip_load_b(const expand_part<T> &
     return b;
 }
 
-/* x += v B for the strip of columns from col on; b: that of group 0. */
+/* x += v B for the strip of columns from col on; b: of rank group 0. */
 template <typename T>
 static __device__ __forceinline__ void strip_add(float (&x)[4][8], const expand_part<T> &p, int col, b_fragment b,
                                                  const strip_operands &kept)
@@ -298,7 +299,7 @@ static __device__ __forceinline__ void strip_add(float (&x)[4][8], const expand_
             x[i][j] += d[j][i];
 }
 
-/* Whether a lane has something at x[i] of a strip, and where. */
+/* Whether x[i] of a strip is within the matrix, and where it is. */
 static __device__ __forceinline__ bool strip_has(int i, int n_rows, int col, int cols)
 {
     return (lane_id() >> 2) + 8 * (i >> 1) < n_rows && col + 8 * (lane_id() & 3) + 32 * (i & 1) < cols;
@@ -309,9 +310,10 @@ static __device__ __forceinline__ size_t strip_place(int i, int col, size_t stri
     return ((lane_id() >> 2) + 8 * (i >> 1)) * stride + (size_t)(col + 8 * (lane_id() & 3) + 32 * (i & 1));
 }
 
-/* A strip of a matrix as it lies in memory, not converted yet so that its loads can be in flight; zeros outside it. */
+/* A strip of a matrix in the matrix's own type: it is converted later, so that its loads can be in flight. */
 template <typename T> struct strip_raw { vec<T, 16 / sizeof(T)> at[4][8 * sizeof(T) / 16]; };
 
+/* Loads a strip; zeros outside the matrix. */
 template <typename T>
 static __device__ __forceinline__ strip_raw<T> strip_load(const T *from, size_t stride, int n_rows, int col, int cols)
 {
@@ -326,7 +328,7 @@ static __device__ __forceinline__ strip_raw<T> strip_load(const T *from, size_t 
     return x;
 }
 
-/* x += the strip's numbers. */
+/* x += the strip. */
 template <typename T>
 static __device__ __forceinline__ void strip_accumulate(float (&x)[4][8], const strip_raw<T> &from)
 {
@@ -348,7 +350,7 @@ static __device__ __forceinline__ void strip_store(T *to, const float (&x)[4][8]
 }
 
 /* y[row, c] += sum over r of v[row, r] B[r, c]. Block (i, tile) owns the i-th 64 columns of a tile, a warp 16 of its
- * rows. */
+ * rows. Shared memory: v, 16 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(PROMPT_THREADS)
     prompt_expand(const sgmv_tile *tiles, int site, expand_columns c, T *y, const float *v, int v_cols)

@@ -1,14 +1,16 @@
-/* sgmv_shrink.cuh - v[row, r] = scale * sum over k of x[row, k] A[r, k], for decodes: tiles of up to 16 rows
+/* sgmv_shrink.cuh - v[row, r] = scale * sum over k of x[row, k] A[r, k], for tiles of up to 16 rows
  *
- * A site is a linear layer; its parts are the projections fused in it (q, k and v, or gate and up), each with an A of
- * its own. x and A are 16-bit, their rows are aligned to 16 bytes, and `in` is a multiple of 8. The kernel is bound by
- * reading A, a few rows of k (= in) inputs each, so k is split (split-K) far enough to keep every SM reading:
+ * A site is a linear layer; its parts are the projections fused in it (q, k and v, or gate and up), each with an A
+ * [rank, in] of its own. x and A are 16-bit, their rows are aligned to 16 bytes, and `in` is a multiple of 8. The
+ * kernel is bound by reading A, which has few rows, so the sum over k is split (split-K) until every SM reads:
  *
- *   tile ── split-K group: 1 to 8 blocks of a cluster, adjacent pieces of k ── 8 warps, every 8th step of 32 inputs
+ *   tile           one split-K group or more, which share the tile's ranks
+ *   split-K group  1 to 8 blocks of a cluster, each with a range of k
+ *   block          8 warps, each with every 8th step of 32 inputs of the range
  *
- * A block goes through the tile's ranks in rank groups of 16, the rows of A that one mma takes, while the next
- * fragments of A are on their way. Partial sums are added in a fixed order, so that results do not depend on timing:
- * over the warps of a block in shared memory, then over the blocks of a split-K group, by st.async, in one of them. */
+ * A block goes through its ranks in rank groups of 16, the rows of A that one mma takes, and prefetches the next
+ * fragments meanwhile. Partial sums are added in a fixed order, so that results do not depend on timing: over the warps
+ * of a block in shared memory, then over the blocks of a split-K group, by st.async, in one of them. */
 #ifndef PUNICA_BACKEND_CUDA_SGMV_SHRINK_CUH
 #define PUNICA_BACKEND_CUDA_SGMV_SHRINK_CUH
 
@@ -18,13 +20,13 @@
 enum {
     SHRINK_WARPS = 8,
     SHRINK_THREADS = 32 * SHRINK_WARPS,
-    SHRINK_STEP = 32, /* inputs a warp multiplies at once: 8 of each of the 4 lanes that share a row, 16 bytes */
+    SHRINK_STEP = 32, /* inputs a warp multiplies at once: 8 (16 bytes) in each of the 4 lanes that share a row */
     SHRINK_STRIDE = SHRINK_WARPS * SHRINK_STEP, /* inputs from one step of a warp to its next */
     SHRINK_CLUSTER = 8,                         /* the largest portable cluster size */
 };
 
-/* The matrices A of a tile's adapter at a site. A part has rank_groups(rank) rank groups, of which the last may be
- * short; they are numbered from the first part's first to the last part's last. */
+/* The matrices A of a tile's adapter at a site. Part i has rank_groups(rank[i]) rank groups, the last of which may be
+ * short. Rank groups are numbered through all parts. */
 typedef struct {
     const void *a[MAX_PARTS];
     float scale[MAX_PARTS];
@@ -34,18 +36,18 @@ typedef struct {
 typedef struct {
     site_parts parts;
     uint64_t barrier;
-    float partial[2][SHRINK_WARPS][SGMV_TILE * RANK_GROUP]; /* the warps' sums; two rank groups in turn */
-    float gathered[SHRINK_CLUSTER][SGMV_TILE * RANK_GROUP]; /* the blocks' sums, sent to the one that adds them up */
+    float partial[2][SHRINK_WARPS][SGMV_TILE * RANK_GROUP]; /* the warps' sums, double-buffered */
+    float gathered[SHRINK_CLUSTER][SGMV_TILE * RANK_GROUP]; /* the blocks' sums, in the one that adds them up */
 } shrink_shared;
 
-/* One rank group: its rows of A, their columns of v. */
+/* One rank group: its rows of A and its columns of v. */
 typedef struct {
     const void *a;
     int n_ranks, v_col;
     float scale;
 } shrink_group;
 
-/* Loads all fields of a site's entry at once, so that cache misses overlap. */
+/* Loads all fields of a site's entry at once, so that the cache misses overlap. */
 static __device__ __forceinline__ site_parts load_site_parts(const lora_entry *e)
 {
     site_parts p;
@@ -58,7 +60,7 @@ static __device__ __forceinline__ site_parts load_site_parts(const lora_entry *e
     return p;
 }
 
-/* The number of rank groups of the site. */
+/* Returns the number of rank groups of the site. */
 static __device__ __forceinline__ int site_rank_groups(const site_parts &p)
 {
     int n = 0;
@@ -68,7 +70,7 @@ static __device__ __forceinline__ int site_rank_groups(const site_parts &p)
     return n;
 }
 
-/* Rank group number `group` of the site; it has no ranks where the number is out of range. */
+/* Returns rank group number `group` of the site; n_ranks is 0 where there is none of that number. */
 template <typename T> static __device__ __forceinline__ shrink_group group_at(const site_parts &p, int group, int in)
 {
     shrink_group g = {};
@@ -85,7 +87,7 @@ template <typename T> static __device__ __forceinline__ shrink_group group_at(co
     return g;
 }
 
-/* The operands of S steps, in registers: A's ranks are the 16 rows of a product, x's rows its columns, 8 N of them.
+/* The operands of S steps, in registers. mma's m is 16 ranks, its n 8 rows of x; N products side by side take 8 N rows.
  * Lane 4g + t has inputs 8t to 8t + 7 of each step, of ranks g and g + 8 and of rows g and, where N is 2, g + 8. */
 template <int N, int S> struct shrink_fragments { uint4 a[S][2], x[S][N]; };
 
@@ -119,9 +121,9 @@ static __device__ __forceinline__ void shrink_load_x(shrink_fragments<N, S> &to,
         }
 }
 
-/* d[i] += A x^T, ranks by rows 8i to 8i + 7. A step is two products of k = 16: of a lane's eight inputs, 0 to 3 are its
- * four indices along k of the first and 4 to 7 of the second. Ranks and rows that are not there make sums nobody reads.
- */
+/* d[i] += A x^T, 16 ranks by rows 8i to 8i + 7. A step is two products of k = 16: the first takes inputs 0 to 3 of a
+ * lane's eight as the four places along k that mma gives the lane, the second inputs 4 to 7. Sums of absent ranks and
+ * rows are not read. */
 template <typename T, int N, int S>
 static __device__ __forceinline__ void shrink_multiply(float (&d)[N][4], const shrink_fragments<N, S> &from)
 {
@@ -138,8 +140,8 @@ static __device__ __forceinline__ void shrink_multiply(float (&d)[N][4], const s
     }
 }
 
-/* Adds up d over the block's warps; thread 16 * row + rank gets that sum. Clears d. The stores have a 4-way bank
- * conflict (among the lanes of a quad), which is accepted: d is stored only once for each rank group. */
+/* Adds up d over the block's warps and clears it. Returns in thread 16 * row + rank the sum of that row and rank. The
+ * stores have a 4-way bank conflict (within quads), which is accepted: d is stored only once for each rank group. */
 template <int N>
 static __device__ __forceinline__ float reduce_warps(float (&d)[N][4], float (*partial)[SGMV_TILE * RANK_GROUP])
 {
@@ -160,7 +162,7 @@ static __device__ __forceinline__ float reduce_warps(float (&d)[N][4], float (*p
     return sum;
 }
 
-/* The reduction of one rank group over a split-K group, whose blocks own the rank groups' reductions in turn. */
+/* The reduction of one rank group over a split-K group. The blocks own the reductions round-robin. */
 typedef struct {
     int owner;  /* the block that adds up this rank group, by its index in the split-K group */
     int round;  /* how often the owner has been owner before, which is the phase of its mbarrier to wait for */
@@ -176,10 +178,10 @@ static __device__ __forceinline__ void next_reduction(shrink_reduction &reductio
     }
 }
 
-/* Adds up `sum` over the blocks of the split-K group; true in the owner, which has the result. `gathered` needs no
- * second buffer: a peer stores into an owner's `gathered` again only after the peer has been owner itself. For that it
- * waited for the first owner's sums, which were sent after `gathered` was read (reduce_warps() synchronises the block
- * in between). */
+/* Adds up `sum` over the blocks of the split-K group. Returns true in the owner, whose `sum` is then the result. One
+ * buffer `gathered` is enough: before a peer stores into an owner's `gathered` again it has been owner itself and has
+ * waited for that owner's sums, which the owner sends only after all its threads have read `gathered` (reduce_warps()
+ * synchronises the block in between). */
 template <int N>
 static __device__ __forceinline__ bool reduce_blocks(float &sum, int splits, const shrink_reduction &reduction,
                                                      shrink_shared *sh)
@@ -189,7 +191,7 @@ static __device__ __forceinline__ bool reduce_blocks(float &sum, int splits, con
     if (splits == 1)
         return true;
     if (reduction.owner == 0 && reduction.round == 0)
-        cluster_wait(); /* Now the mbarriers of all blocks are initialised. */
+        cluster_wait(); /* now the mbarriers of all blocks are initialised */
     if (threadIdx.x < NUMBERS)
         st_async(&sh->gathered[me][threadIdx.x], &sh->barrier, blockIdx.x - (unsigned)(me - reduction.owner), sum);
     if (me != reduction.owner)
@@ -210,12 +212,13 @@ template <typename T> struct shrink_work {
     float *v;   /* [n_rows, v_cols] */
     int n_rows, in, v_cols;
     int k0, k1;                                   /* the block's inputs are [k0, k1) */
-    int first_group, group_stride, n_rank_groups; /* its rank groups: every group_stride-th from first_group on */
+    int first_group, group_stride, n_rank_groups; /* its rank groups: first_group and every group_stride-th after it */
 };
 
-/* Computes this block's share of a tile, rank group by rank group, each along k by spans: S steps of each warp.
- * Fragments are double-buffered (even, odd): while one set is multiplied the other is being loaded, across rank groups
- * too. next, next_index and next_k tell which span is loaded next; group, index and k, which one is multiplied. */
+/* Computes this block's share of a tile, rank group by rank group, each along k in spans; a span is S steps of every
+ * warp. Fragments are double-buffered (even, odd): while one buffer is multiplied the other is loaded, across rank
+ * groups too. next, next_index and next_k tell which span is loaded next; group, index and k, which one is
+ * multiplied. */
 template <typename T, int N, int S>
 static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, const site_parts &parts, int splits,
                                                   shrink_shared *sh)
@@ -265,7 +268,8 @@ static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, co
     prefetch(odd, false);
     wait_for_previous();
     shrink_load_x(even, work.x, work.in, work.n_rows, work.k0 + k_lane, work.k1);
-    /* As in prefetch(odd): where k is a single span, the second span is the next rank group's, from k0 on again. */
+    /* The second span, as in prefetch(odd): where a block's range of k is a single span, it is the next rank group's,
+     * at k0 again. */
     shrink_load_x(odd, work.x, work.in, work.n_rows, (work.k0 + SPAN < work.k1 ? work.k0 + SPAN : work.k0) + k_lane,
                   work.k1);
     while (index < work.n_rank_groups) {
@@ -275,12 +279,11 @@ static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, co
     }
 }
 
-/* Grid: (cluster size, clusters, z-slices); the cluster size is 1 or SHRINK_CLUSTER. Each z-slice has
- * 2^log2_min_blocks blocks for each of max_tiles tiles. A cluster is one split-K group or several side by side. Where
- * there are fewer tiles than max_tiles each has more blocks: first its split-K group grows, up to a cluster; then it
- * has several of them, which share its rank groups. The z-slices share them likewise. A block owns a piece of k, a warp
- * every eighth step of it. Shared memory: sizeof(shrink_shared), 24 KB. Three blocks to an SM, hence at most 80
- * registers, are a plain choice.
+/* Grid: (cluster size, clusters, z-slices); the cluster size is 1 or SHRINK_CLUSTER. Each z-slice has 2^log2_min_blocks
+ * blocks for each of max_tiles tiles. Where there are fewer tiles, each has more blocks: first its split-K group grows,
+ * up to a cluster; then the tile has several split-K groups, each with a part of its rank groups. The z-slices share
+ * the rank groups likewise. A block owns a range of k, a warp every eighth step of it. Shared memory:
+ * sizeof(shrink_shared), 24 KB. Three blocks to an SM, hence at most 80 registers: not tuned.
  *
  * Tiles are metadata of the batch and the entries of sites belong to the weights, so both may be read before
  * wait_for_previous() (kernel.cuh). */
@@ -306,8 +309,8 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
     }
     int n_rank_groups = site_rank_groups(parts);
     int first_group = ((int)blockIdx.z << log2_split_groups) + split_group - (tile << log2_split_groups);
-    /* All blocks of a split-K group leave here or none, as first_group is the same for all. Other blocks of the cluster
-     * do not wait for those that left: cluster_wait() waits for the arrival of threads that have not exited. */
+    /* All blocks of a split-K group exit here or none, as first_group is the same for all. The other blocks of the
+     * cluster do not wait for them: cluster_wait() waits only for threads that have not exited. */
     if (first_group >= n_rank_groups) {
         leave_idle();
         return;
@@ -329,7 +332,7 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
         __syncwarp();
         cluster_arrive_relaxed();
     }
-    if (t.n_rows > 8) /* few rows leave registers for two steps at a time */
+    if (t.n_rows > 8) /* with few rows there are registers for two steps at a time */
         shrink_run<T, 2, 1>(work, parts, splits, &sh);
     else
         shrink_run<T, 1, 2>(work, parts, splits, &sh);

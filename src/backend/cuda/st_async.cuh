@@ -1,16 +1,17 @@
 /* st_async.cuh - stores to another block's shared memory that complete on its mbarrier (st.async, Hopper)
  *
- * A barrier of the whole cluster orders all memory of all blocks and costs more than the reduction it guards. Here
- * every store counts its bytes on an mbarrier of the receiving block, and only that block waits. The mbarriers of all
- * blocks must be initialised before the first store: st_async_init(), cluster_arrive_relaxed(), and cluster_wait()
- * before st_async(). The kernel must be launched in clusters of 2 blocks or more; without, st.async fails. Before
- * Hopper there are no clusters: a block stores to itself, and all its threads synchronise. */
+ * A cluster barrier orders all memory of all blocks and costs more than the reduction it guards. Here every store
+ * completes on an mbarrier of the receiving block, and only that block waits. The mbarriers of all blocks must be
+ * initialised before the first store: st_async_init(), cluster_arrive_relaxed(), and cluster_wait() before st_async().
+ * The kernel must be launched in clusters of 2 blocks or more, or st.async fails. Before Hopper there are no clusters:
+ * a block stores to itself, and the wait is __syncthreads(). */
 #ifndef PUNICA_BACKEND_CUDA_ST_ASYNC_CUH
 #define PUNICA_BACKEND_CUDA_ST_ASYNC_CUH
 
 #include "backend/cuda/cluster.cuh"
 
-/* Arrives like cluster_arrive(), but orders no memory: only mbarriers that were initialised are seen after the wait. */
+/* Arrives like cluster_arrive(), but orders no memory: after the wait only the initialisation of mbarriers is
+ * visible. */
 static __device__ __forceinline__ void cluster_arrive_relaxed()
 {
 #if __CUDA_ARCH__ >= 900
@@ -30,7 +31,7 @@ static __device__ __forceinline__ void st_async_init(uint64_t *barrier)
 #endif
 }
 
-/* Arrives, and lets the phase last until n floats have been stored; some of them may be there already. */
+/* Arrives, and makes the phase expect n floats in all; some of them may have come already. */
 static __device__ __forceinline__ void st_async_expect(uint64_t *barrier, int n)
 {
 #if __CUDA_ARCH__ >= 900
@@ -41,7 +42,8 @@ static __device__ __forceinline__ void st_async_expect(uint64_t *barrier, int n)
 #endif
 }
 
-/* *at = value in block `peer`, counted on its mbarrier; both addresses are those of this block. */
+/* Stores value to *at in block `peer` and completes on that block's *barrier; both addresses are those of this
+ * block. */
 static __device__ __forceinline__ void st_async(float *at, uint64_t *barrier, unsigned peer, float value)
 {
 #if __CUDA_ARCH__ >= 900
@@ -57,7 +59,7 @@ static __device__ __forceinline__ void st_async(float *at, uint64_t *barrier, un
 #endif
 }
 
-/* Waits for the end of phase i, counted from 0. */
+/* Waits until phase i, counted from 0, has completed. */
 static __device__ __forceinline__ void st_async_wait(uint64_t *barrier, int i)
 {
 #if __CUDA_ARCH__ >= 900

@@ -1,4 +1,4 @@
-/* tensor_map.cuh - descriptions of arrays in device memory for the tensor copies of Hopper, made on the host */
+/* tensor_map.cuh - tensor maps (CUtensorMap) for the TMA copies of Hopper, encoded on the host */
 #ifndef PUNICA_BACKEND_CUDA_TENSOR_MAP_CUH
 #define PUNICA_BACKEND_CUDA_TENSOR_MAP_CUH
 
@@ -6,7 +6,8 @@
 
 #include "backend/cuda/kernel.cuh"
 
-/* An array, the first dimension contiguous, the others so many bytes apart, that is copied in boxes. */
+/* An array that is copied in boxes. The first dimension is contiguous; strides are the bytes between elements of the
+ * others. */
 typedef struct {
     unsigned n_dims;
     CUtensorMapDataType type;
@@ -19,7 +20,7 @@ static inline CUtensorMapDataType act_map_type(const cuda_backend *cu)
     return cu->base.act == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }
 
-/* The map for kernels' tensor copies; a failure is kept under this name. */
+/* Returns the tensor map of an array; keeps a failure under this name. */
 static inline CUtensorMap map_of(cuda_backend *cu, const char *name, const void *data, const boxed_array &a,
                                  CUtensorMapSwizzle swizzle)
 {
