@@ -1,7 +1,7 @@
 /* http_conn.c - see http_conn.h
  *
  *   HEAD ── BODY ── ANSWER ── HEAD ...                  one request after the other
- *     └──────┴────────┴────▶ CLOSING ──▶ gone           the last answer is sent; further input is dropped
+ *     └──────┴────────┴────▶ CLOSING ──▶ gone           sends the last answer, drops further input
  *
  * The socket is registered once, edge-triggered: the event says that something has changed, and bytes are read when the
  * phase wants them. So neither a request nor a token costs a system call other than its own recv() or send(), with TLS
