@@ -30,7 +30,7 @@ void grammars_free(grammars *g); /* all its guides must have been dropped; g may
 typedef enum { GRAMMAR_READY, GRAMMAR_COMPILING, GRAMMAR_FAILED } grammar_status;
 
 /* Finds the guide of a grammar, and starts to compile it if it is not cached. READY: *out is held for the caller
- * (guide_drop()); FAILED: e says why. */
+ * (guide_drop()); FAILED: e says why. The text is copied. */
 grammar_status grammars_find(grammars *g, grammar_kind kind, const void *text, size_t n, guide **out, err *e);
 
 /* Returns how many compilations have finished, failed ones too: when it grows, ask again for what was missing. */
