@@ -11,8 +11,8 @@
  * On a private stream (stream.h) there is neither upgrade nor WebSocket nor seal: a frame is a length and its bytes.
  * The rest is the same.
  *
- * A session works on a stream that its owner opens and closes. When it is over, for whatever reason, it calls `over`
- * once and does nothing any more. */
+ * A session works on a stream that its owner opens and closes. When it ends other than by its owner's session_close()
+ * or session_stop(), it calls `over` once and does nothing any more. */
 #ifndef PUNICA_NET_SESSION_H
 #define PUNICA_NET_SESSION_H
 
