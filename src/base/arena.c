@@ -12,11 +12,11 @@
 
 struct arena_block {
     arena_block *before;
-    size_t size, at; /* of bytes; at: the first free one */
+    size_t size, at; /* size of bytes[]; index of its first free byte */
     alignas(max_align_t) char bytes[];
 };
 
-/* Blocks double up to MAX_BLOCK; what is larger than that gets one of its own. */
+/* Blocks double up to MAX_BLOCK; a larger allocation gets a block of its own. */
 static arena_block *add_block(arena *a, size_t n)
 {
     size_t size = a->last ? a->last->size * 2 : FIRST_BLOCK;

@@ -1,4 +1,4 @@
-/* arena.h - memory that is given back all at once
+/* arena.h - arena allocator: memory that is freed all at once
  *
  * Plain value: set `limit`, allocate, arena_free. One thread at a time. */
 #ifndef PUNICA_BASE_ARENA_H
@@ -10,13 +10,13 @@ typedef struct arena_block arena_block;
 
 typedef struct {
     arena_block *last; /* where the next allocation is looked for; earlier blocks behind it */
-    size_t used;       /* bytes of all blocks */
-    size_t limit;      /* they may have together */
+    size_t used;       /* total bytes of all blocks */
+    size_t limit;      /* upper bound of used */
 } arena;
 
-/* n bytes, aligned for any type, not zeroed; valid until arena_free(). NULL when the limit would be passed. */
+/* Allocates n bytes, aligned for any type, not zeroed; valid until arena_free(). NULL if that would pass the limit. */
 void *arena_alloc(arena *a, size_t n);
 
-void arena_free(arena *a); /* everything; the limit stays */
+void arena_free(arena *a); /* frees everything; the limit stays, and the arena can be used again */
 
 #endif

@@ -39,7 +39,7 @@ static void add_to_part(budget *p, size_t n)
         atomic_fetch_add(&p->whole->n_parts, 1);
 }
 
-/* Whether a part may have n more of a limit that all share. */
+/* Tells whether a part may take n more of a limit that all parts share. */
 static bool is_fair(budget *p, size_t limit, size_t n)
 {
     size_t mine = atomic_load(&p->used), used = atomic_load(&p->whole->used);
@@ -48,7 +48,7 @@ static bool is_fair(budget *p, size_t limit, size_t n)
     return (n <= for_all && used <= for_all - n) || (n <= equal && mine <= equal - n);
 }
 
-/* Of so many quarters of all. */
+/* Takes n bytes from b as long as no more than `quarters` quarters of the whole are taken. */
 static bool take_quarters(budget *b, int quarters, size_t n)
 {
     if (!b)
@@ -88,7 +88,7 @@ void budget_charge(budget *b, size_t n)
     add_to_part(b, n);
 }
 
-/* Room for `need` bytes and a NUL: twice what there was, but not more than is expected. */
+/* Returns room for `need` bytes and a NUL: twice the old size, but no more than is expected. */
 static size_t next_size(size_t size, size_t need, size_t expected)
 {
     size_t twice = size ? 2 * size : 4096;

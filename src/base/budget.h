@@ -1,8 +1,8 @@
-/* budget.h - memory that many share, with a limit for all of them
+/* budget.h - a memory limit shared by many users
  *
- * Whoever wants more than it is given for nothing takes it from the budget first, and is refused when there is not
- * enough; so what strangers send never takes the process to its end. Nor does it end what runs: a quarter is for that
- * alone. Any thread. */
+ * A user takes memory from the budget before it allocates more than its free allowance, and is refused when too little
+ * is left: so clients cannot make the process run out of memory. The last quarter is reserved for work that has already
+ * begun, so new work cannot end it. Any thread. */
 #ifndef PUNICA_BASE_BUDGET_H
 #define PUNICA_BASE_BUDGET_H
 
@@ -13,47 +13,47 @@
 #include "base/buf.h"
 
 typedef struct budget {
-    size_t limit; /* bytes; of a part: see its whole */
+    size_t limit; /* bytes; unused in a part: its whole has the limit */
     atomic_size_t used;
-    struct budget *whole; /* borrowed; NULL: this is no part */
-    atomic_int n_parts;   /* of a whole: those with something taken */
+    struct budget *whole; /* borrowed; NULL: this is not a part */
+    atomic_int n_parts;   /* in a whole: how many parts have taken something */
 } budget;
 
-/* A budget with parts, one for each who takes from it. The last quarter of what something new may have is for those
- * with less than an equal part, one more counted in, so that nobody shuts others out. A part is found by a name's hash:
- * the few who share one by chance share its bound, and a part lives as long as the whole, whoever is gone. */
+/* A budget with a part for each user. Of what new work may take, the last quarter is for users that have taken less
+ * than an equal share (counting one user more than there are), so that nobody shuts others out. A part is found by the
+ * hash of a name: users whose names collide share one bound. Parts live as long as the whole. */
 enum { BUDGET_PARTS = 1024 };
 typedef struct { budget whole, part[BUDGET_PARTS]; } shared_budget;
 
 void shared_budget_init(shared_budget *b, size_t limit);
-budget *shared_budget_part(shared_budget *b, const char *name); /* name NULL: the whole; b NULL: NULL */
+budget *shared_budget_part(shared_budget *b, const char *name); /* borrowed. name NULL: the whole; b NULL: NULL */
 
-/* For something new. False, with nothing taken, when so much is not left. b may be NULL: no limit. */
+/* Takes n bytes for new work. False, with nothing taken, when too little is left. b may be NULL: no limit. */
 bool budget_take(budget *b, size_t n);
 
-/* The same for what has begun, and would be lost: of all there is. */
+/* Takes n bytes for work that has begun and would be lost: it may use the whole limit. Otherwise as budget_take(). */
 bool budget_take_more(budget *b, size_t n);
-void budget_give(budget *b, size_t n);
+void budget_give(budget *b, size_t n); /* gives back n bytes that were taken */
 
-/* Take it in any case: what is there already counts, and others are refused. */
+/* Takes n bytes even beyond the limit, for memory that is allocated already; later takers are refused. */
 void budget_charge(budget *b, size_t n);
 
-/* Bytes with the budget that their memory is taken from. Zero but for `of`; free with charged_buf_free(). A small one
- * takes nothing: it belongs to what every client is given. */
+/* A buffer whose memory is taken from a budget. Zero-initialise all but `of`; free with charged_buf_free(). A small one
+ * takes nothing: it is within each client's free allowance. */
 typedef struct {
     buf bytes;
     budget *of; /* borrowed; NULL: no limit */
     size_t taken;
 } charged_buf;
 
-#define CHARGED_BUF_FREE (16u << 10) /* bytes of one that takes nothing */
+#define CHARGED_BUF_FREE (16u << 10) /* up to this many bytes take nothing */
 
-/* Append; expected: how long it will be in the end as far as is known, so that no more than that is reserved. False,
- * with nothing changed, when the budget refuses. */
+/* Appends n bytes. expected: the final length as far as is known, so that growing does not reserve more. False, with
+ * nothing changed, when the budget refuses. */
 bool charged_buf_add(charged_buf *b, const void *bytes, size_t n, size_t expected);
 
-/* Take room for all that is to come, n bytes in the end; the same. What is reserved so takes half of the budget at the
- * most, so that small ones find room beside large ones. */
+/* Reserves room for a final length of n bytes. False, with nothing changed, when the budget refuses. Such reservations
+ * are refused once half of the budget is taken, so that small buffers find room beside large ones. */
 bool charged_buf_reserve(charged_buf *b, size_t n);
 void charged_buf_free(charged_buf *b);
 

@@ -11,7 +11,7 @@ static inline double clock_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The same, where a clock is a parameter. */
+/* clock_now() in the form of a clock that is passed as a parameter. */
 static inline double clock_reading(void *unused)
 {
     (void)unused;

@@ -35,9 +35,9 @@ void digest_of_parts(digest *d, const digest_part *part, int n)
 
 struct digest_reader {
     char **path; /* [n] */
-    int n, at;   /* the one that is being read */
-    int fd;      /* -1: it is not open yet */
-    size_t left; /* of it, in bytes */
+    int n, at;   /* at: the file that is being read */
+    int fd;      /* of that file; -1: it is not open yet */
+    size_t left; /* bytes of that file still to be read */
     EVP_MD_CTX *sum;
 };
 
@@ -69,7 +69,7 @@ void digest_reader_free(digest_reader *r)
     free(r);
 }
 
-/* Of the file that is open: at most so many bytes. How many, or -1. */
+/* Reads at most `most` bytes of the open file into the digest. Returns how many, or -1. */
 static ssize_t add_piece(digest_reader *r, size_t most, err *e)
 {
     char piece[65536];

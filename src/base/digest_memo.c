@@ -10,7 +10,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 
-static const time_t MOMENT = 2; /* seconds: more than any file system's clock is coarse */
+static const time_t MOMENT = 2; /* seconds: at least the resolution of any file system's timestamps */
 
 typedef struct {
     memo_stamp is;
@@ -20,7 +20,7 @@ typedef struct {
 
 struct digest_memo {
     pthread_mutex_t lock; /* guards all below */
-    map *by_name;         /* of places in known */
+    map *by_name;         /* to indices of known */
     entry *known;         /* [n] */
     size_t n, cap;
 };
@@ -64,7 +64,7 @@ bool memo_stamp_is_settled(const memo_stamp *is)
     return true;
 }
 
-/* Of the lock's holder: NULL where nothing is kept. */
+/* Finds a name's entry, or NULL. Call with the lock held. */
 static entry *find(const digest_memo *m, const char *name)
 {
     int64_t at;

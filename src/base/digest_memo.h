@@ -1,6 +1,6 @@
-/* digest_memo.h - digests that were computed before, of folders whose files have not changed since
+/* digest_memo.h - memoised digests of folders, by name, valid while the files do not change
  *
- * By name, of as many as there are. Files are the same as long as their stamps are (base/file.h). Any thread. */
+ * Files count as unchanged as long as their stamps are the same (base/file.h). Nothing is evicted. Any thread. */
 #ifndef PUNICA_BASE_DIGEST_MEMO_H
 #define PUNICA_BASE_DIGEST_MEMO_H
 
@@ -9,25 +9,25 @@
 
 typedef struct digest_memo digest_memo;
 
-/* Of the files that a digest is of; to be compared as bytes. */
+/* The stamps of the files that a digest covers; to be compared as bytes. */
 enum { MEMO_FILES = 2 };
 typedef struct { file_stamp file[MEMO_FILES]; } memo_stamp;
 
 digest_memo *digest_memo_new(void);
 void digest_memo_free(digest_memo *m);
 
-/* -1: some file is not in the folder. */
+/* Stamps the files of a folder. -1: one of them is missing. */
 int memo_stamp_of(memo_stamp *is, const char *dir, const char *const name[MEMO_FILES]);
 
-/* Whether the files were left alone for a while: another write in the moment of the last one might leave the same
- * stamp. */
+/* Tells whether the files were last changed more than a moment ago: a second write within the clock's resolution might
+ * leave the same stamp. */
 bool memo_stamp_is_settled(const memo_stamp *is);
 
-/* The digest that is kept under a name with this stamp, or for good (is NULL). */
+/* Finds the digest kept under a name with this stamp, or for good (is NULL). False: there is none; *d is unchanged. */
 bool digest_memo_find(digest_memo *m, const char *name, const memo_stamp *is, digest *d);
 
-/* Keep a digest in place of the one there was. is: as the files were before they were read and after; NULL: for good.
- */
+/* Keeps a digest in place of any older one of that name. is: the stamp, the same before and after the files were read;
+ * NULL: keep it for good, whatever the files are. */
 void digest_memo_keep(digest_memo *m, const char *name, const memo_stamp *is, const digest *d);
 
 #endif

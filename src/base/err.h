@@ -8,17 +8,17 @@
 
 typedef struct { char msg[512]; } err;
 
-/* Set the message. Always returns -1, so that `return err_set(e, ...)` reads well. */
+/* Sets the message. Always returns -1, so that `return err_set(e, ...)` reads well. */
 int err_set(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Put "context: " before the message already there. Always returns -1. */
+/* Puts "context: " before the message already there. Always returns -1. */
 int err_wrap(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Take a folder's path out of the message, for those who must not know where things are: "DIR/file: why" becomes "file:
- * why", "DIR: why" becomes "why". */
+/* Removes a folder's path from the message, for readers who must not learn where files are: "DIR/file: why" becomes
+ * "file: why", "DIR: why" becomes "why". */
 void err_hide_folder(err *e, const char *dir);
 
-/* Abort with place and condition when our own reasoning was wrong. Kept in release builds. */
+/* Aborts with place and condition when our own reasoning was wrong. Kept in release builds. */
 #define CHECK(cond) ((cond) ? (void)0 : check_failed(#cond, __FILE__, __LINE__))
 void check_failed(const char *cond, const char *file, int line) __attribute__((noreturn));
 

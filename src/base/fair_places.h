@@ -1,9 +1,9 @@
-/* fair_places.h - how many of whom may do at once what may take long through its owner's fault
+/* fair_places.h - how many slow operations may run at once, per tenant and in all
  *
- * For fetching adapters: a tenant names its sources, and a source may stall. Of one tenant few are under way, and of
- * all together some more. The first of each tenant, and of those without one, begins even when these places are taken,
- * up to a bound that keeps the host alive: so nobody waits for others' slow sources as long as fewer than that are
- * slow. */
+ * For fetching adapters: a tenant names its sources, and a source may stall. One tenant may have FAIR_PLACES_OF_TENANT
+ * fetches under way, all together FAIR_PLACES. The first of each tenant, and the first without a tenant, may exceed
+ * that up to FAIR_PLACES_MOST, which protects the host: so nobody waits for others' slow sources while fewer than that
+ * are slow. */
 #ifndef PUNICA_BASE_FAIR_PLACES_H
 #define PUNICA_BASE_FAIR_PLACES_H
 
@@ -11,7 +11,8 @@
 
 enum { FAIR_PLACES = 8, FAIR_PLACES_OF_TENANT = 2, FAIR_PLACES_MOST = 32 };
 
-/* Whether one more may begin where n are under way, n_own of them of the same tenant, or likewise of none. */
+/* Tells whether one more may begin while n are under way, n_own of them by the same tenant (or, if !is_tenant, without
+ * a tenant). */
 static inline bool fair_places_has(int n, int n_own, bool is_tenant)
 {
     if (n_own == 0)

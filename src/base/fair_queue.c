@@ -1,4 +1,4 @@
-/* fair_queue.c - see fair_queue.h: two heaps by turn, of short and of long jobs, behind one lock */
+/* fair_queue.c - see fair_queue.h: two heaps ordered by turn, for short and for long jobs, behind one lock */
 #include "base/fair_queue.h"
 
 #include <pthread.h>
@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-#define NOWHERE SIZE_MAX /* at: of an item that is in no heap */
+#define NOWHERE SIZE_MAX /* `at` of an item that is in no heap */
 
 typedef struct {
     fair_item **item;
@@ -17,7 +17,7 @@ struct fair_queue {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     heap jobs[2];   /* [0]: short ones */
-    uint64_t begun; /* bytes of all that were popped */
+    uint64_t begun; /* virtual time: total size of all items popped */
     uint64_t n_pushed;
     bool closed;
 };
@@ -33,7 +33,7 @@ static void put(heap *h, size_t at, fair_item *i)
     i->at = at;
 }
 
-/* Find the place of i, from `at` on upwards, then downwards. */
+/* Puts i in its place, sifting up and then down from `at`. */
 static void settle(heap *h, size_t at, fair_item *i)
 {
     for (; at > 0 && is_before(i, h->item[(at - 1) / 2]); at = (at - 1) / 2)
@@ -83,7 +83,7 @@ void fair_queue_push(fair_queue *q, fair_item *i)
     i->number = q->n_pushed++;
     h->item = xgrow(h->item, &h->cap, h->n + 1, sizeof *h->item);
     settle(h, h->n++, i);
-    pthread_cond_broadcast(&q->changed); /* whom a signal would wake may want short ones only */
+    pthread_cond_broadcast(&q->changed); /* a signal might wake only a thread that wants short ones */
     pthread_mutex_unlock(&q->lock);
 }
 

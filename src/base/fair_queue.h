@@ -1,7 +1,8 @@
-/* fair_queue.h - jobs of very different sizes for several threads: short ones pass long ones, and nobody starves
+/* fair_queue.h - jobs of very different sizes for several threads: short ones overtake long ones, and none starves
  *
- * Start-time fair queueing: a job's turn is what had been begun in all when it came, and its own size. So a job is
- * overtaken by no more work than it is itself. Long jobs may leave one thread free for short ones. Any thread. */
+ * Fair queueing by virtual finish time: a job's turn is the total size of the jobs begun when it came, plus its own
+ * size. So the jobs that overtake it sum to no more than its own size. A thread may pop short jobs only, so that they
+ * need not wait for long ones. Any thread. */
 #ifndef PUNICA_BASE_FAIR_QUEUE_H
 #define PUNICA_BASE_FAIR_QUEUE_H
 
@@ -9,10 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Embedded in what waits. The owner sets size, about how many bytes are to be worked on. */
+/* Embedded in what waits. The owner sets size: about how many bytes are to be worked on. */
 typedef struct {
     size_t size;
-    uint64_t turn, number; /* the queue's */
+    uint64_t turn, number; /* these and `at` are the queue's */
     size_t at;
 } fair_item;
 
@@ -24,11 +25,12 @@ fair_queue *fair_queue_new(void);
 void fair_queue_free(fair_queue *q); /* must be empty; nobody may be waiting */
 void fair_queue_push(fair_queue *q, fair_item *i);
 
-/* The one whose turn is next; waits for it. only_short: no other. NULL: it is closed, and empty. */
+/* Pops the item whose turn is next, waiting for one; only_short: among the short ones only. NULL: the queue is closed
+ * and has none. */
 fair_item *fair_queue_pop(fair_queue *q, bool only_short);
-fair_item *fair_queue_try_pop(fair_queue *q); /* any, or NULL when there is none */
+fair_item *fair_queue_try_pop(fair_queue *q); /* short or long, or NULL when there is none */
 
-/* Take it out. False: somebody has popped it. */
+/* Takes an item out of the queue. False: it has been popped already. */
 bool fair_queue_remove(fair_queue *q, fair_item *i);
 void fair_queue_close(fair_queue *q); /* wakes all who wait */
 

@@ -16,7 +16,7 @@
 
 int file_open_regular(const char *path, size_t *size, err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not keep us waiting */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not block */
     if (fd < 0)
         return err_set(e, "cannot open %s: %s", path, strerror(errno));
     struct stat st;
@@ -28,7 +28,8 @@ int file_open_regular(const char *path, size_t *size, err *e)
     return err_set(e, "%s is not a regular file", path);
 }
 
-/* What is mapped, for the signal handler: it can ask nobody else. Those beyond are not named. */
+/* Mapped files, for the signal handler, which may only read plain memory. It does not name files mapped beyond
+ * MAX_GUARDED. */
 enum { MAX_GUARDED = 1024 };
 static struct {
     const unsigned char *data;
@@ -37,7 +38,7 @@ static struct {
 } guarded[MAX_GUARDED];
 static pthread_mutex_t guarded_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Put a mapping into a free place, or take it out of its own (path NULL). */
+/* Enters a mapping in a free place, or removes it (path NULL). */
 static void set_guarded(const file_map *m, const char *path)
 {
     const unsigned char *wanted = path ? NULL : m->data;
@@ -56,7 +57,7 @@ static void set_guarded(const file_map *m, const char *path)
 static void say(const char *text)
 {
     if (write(STDERR_FILENO, text, strlen(text)) < 0)
-        return; /* nobody is left to be told */
+        return; /* there is nowhere else to report to */
 }
 
 static void on_bus_error(int number, siginfo_t *info, void *context)
@@ -107,7 +108,7 @@ void file_map_close(file_map *m)
     *m = (file_map){0};
 }
 
-/* -1 with errno set, or 0 there: the file ended before. */
+/* Reads size bytes. On -1 errno is set, or 0 when the file ended early. */
 static int read_all(int fd, unsigned char *to, size_t size)
 {
     errno = 0;

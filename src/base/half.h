@@ -1,6 +1,6 @@
 /* half.h - 16-bit numbers to float and back
  *
- * F16 is IEEE half precision, BF16 the upper half of a float. To 16 bits rounds to nearest, ties to even;
+ * F16 is IEEE half precision, BF16 the upper half of a float. Conversion to 16 bits rounds to nearest, ties to even;
  * what is too large becomes infinity. */
 #ifndef PUNICA_BASE_HALF_H
 #define PUNICA_BASE_HALF_H

@@ -24,7 +24,7 @@ static size_t home(const id_map *m, uint64_t id)
     return rng_mix(id) & (m->n_slots - 1);
 }
 
-/* Where the id is, or where it would go. */
+/* Returns the slot that holds the id, or the empty one where it would go. */
 static size_t find(const id_map *m, uint64_t id)
 {
     size_t i = home(m, id);

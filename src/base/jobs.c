@@ -11,7 +11,7 @@
 typedef struct {
     jobs base; /* first */
     queue *todo, *done;
-    int n_outstanding; /* the caller's thread's: a wait for a job that nobody has would never end */
+    int n_outstanding; /* used by the caller's thread only; waiting when it is 0 would never end */
     int n_threads;
     pthread_t thread[]; /* [n_threads] */
 } job_threads;

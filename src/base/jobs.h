@@ -1,7 +1,8 @@
-/* jobs.h - work done beside the caller: started here, collected when it is finished
+/* jobs.h - work done asynchronously: started here, collected when it is finished
  *
- * A job is embedded in whatever it works on. Between jobs_start() and the call that hands it back it belongs to whoever
- * runs it. One thread calls all functions. Implementations: threads (below), and virtual time in the simulations. */
+ * A job is embedded in whatever it works on. Between jobs_start() and the call that returns it, it belongs to the
+ * implementation. One thread calls all functions. Implementations: threads (below), and virtual time in the
+ * simulations. */
 #ifndef PUNICA_BASE_JOBS_H
 #define PUNICA_BASE_JOBS_H
 
@@ -14,14 +15,14 @@ typedef struct jobs jobs;
 
 typedef struct {
     void (*start)(jobs *, job *);
-    job *(*finished)(jobs *, bool wait); /* one that has run, or NULL; wait: block for one that is outstanding */
-    job *(*take_back)(jobs *);           /* one that has not begun, or NULL: it will not be run */
-    void (*free)(jobs *);                /* none is outstanding */
+    job *(*finished)(jobs *, bool wait); /* one that has run, or NULL; wait: block until an outstanding one has */
+    job *(*take_back)(jobs *);           /* one that has not begun, which will not be run then; NULL: none */
+    void (*free)(jobs *);                /* no job may be outstanding */
 } jobs_ops;
 
 struct jobs { const jobs_ops *ops; };
 
-/* n threads of its own. Free with jobs->ops->free(). */
+/* Runs jobs on n threads of its own. Free with jobs_free(). */
 jobs *jobs_threads_new(int n);
 
 static inline void jobs_start(jobs *w, job *j)

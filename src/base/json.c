@@ -9,14 +9,14 @@
 #include "base/buf.h"
 #include "base/file.h"
 
-/* What jansson may use of memory while a stranger's text is read. It takes a refusal well: reading fails. */
+/* How much memory jansson may use while it parses text from outside. When an allocation is refused, parsing fails. */
 typedef struct {
     size_t left;
     const atomic_bool *stop;
     bool refused;
 } allowance;
 
-static _Thread_local allowance *allowed; /* NULL: as much as there is */
+static _Thread_local allowance *allowed; /* NULL: no limit */
 
 static void *allocate(size_t n)
 {

@@ -13,24 +13,24 @@
 
 #include "base/err.h"
 
-/* The parsed document, owned by the caller (json_decref), or NULL with e set. NUL characters in
+/* Parses a document, owned by the caller (json_decref); NULL with e set on failure. NUL characters in
  * strings are kept: use json_string_length(). A file of more than max_size bytes is refused. */
 json_t *json_read_file(const char *path, size_t max_size, err *e);
 json_t *json_read_text(const char *text, size_t n, err *e);
 
-/* The same of a stranger's text, which may become fifty times as large in memory. It is given up when it takes more
- * than so much, and *too_large is set; and soon after *stop has become true (NULL: never). */
+/* As json_read_text(), for text from outside, which may grow fifty times as large in memory. Fails with *too_large set
+ * when parsing takes more than `memory` bytes, or soon after *stop has become true (stop NULL: never). */
 json_t *json_read_within(const char *text, size_t n, size_t memory, const atomic_bool *stop, bool *too_large, err *e);
 
 int json_get_bool(const json_t *obj, const char *key, bool *out, err *e);
 int json_get_int(const json_t *obj, const char *key, long min, long max, long *out, err *e);
 int json_get_double(const json_t *obj, const char *key, double *out, err *e);
-/* Within [min, max]; absent keeps *out. */
+/* As json_get_double(); a number outside [min, max] is an error, and so is the default when it is outside. */
 int json_get_double_in(const json_t *obj, const char *key, double min, double max, double *out, err *e);
-/* Borrowed: while obj lives. One with a NUL character, which would be cut off there, is an error. */
+/* *out is borrowed from obj. A string with a NUL character, which would be cut off there, is an error. */
 int json_get_string(const json_t *obj, const char *key, const char **out, err *e);
 
-/* A member that is present and not null, else NULL. Borrowed. */
+/* Returns a member that is present and not null, else NULL. Borrowed from obj. */
 json_t *json_member(const json_t *obj, const char *key);
 
 #endif

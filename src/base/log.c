@@ -1,12 +1,12 @@
 /* log.c - see log.h
  *
- * A line goes out at once if it can; only where it cannot is it put into `kept`, behind which all later ones queue up,
- * and a thread is started that ends when `kept` is empty again. So in good times there is no thread, and nothing is
- * lost however the process ends.
+ * A line is written at once if possible. Otherwise it stays in `kept`, later lines queue up behind it, and a thread is
+ * started that ends when `kept` is empty again. So normally there is no thread, and nothing is lost however the process
+ * ends.
  *
- * Not to wait is a property of an open file, which other processes share (a shell, the program at the other end):
- * setting it on standard error would change theirs. A pipe or a terminal is opened once more instead; a socket is told
- * at each send. */
+ * O_NONBLOCK belongs to the open file description, which other processes share (a shell, the program at the other end):
+ * setting it on standard error would change it for them. A pipe or a terminal is opened once more instead; for a socket
+ * each send has a flag. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows 
 static struct {
     dev_t device; /* which file standard error was when it was last looked at */
     ino_t inode;
-    bool is_socket, may_block; /* may_block: it could not be opened once more, so it is asked before each line */
+    bool is_socket, may_block; /* may_block: it could not be opened once more, so poll() asks before each write */
     int fd;                    /* where lines are written; 0: not looked at yet */
 } out;
 static struct {
@@ -71,7 +71,7 @@ int log_parse_level(const char *name, log_level *level, err *e)
     return err_set(e, "unknown log level \"%s\"; known: error, warn, info, debug", name);
 }
 
-/* Standard error may have become another file since the last line. */
+/* Finds out where to write: standard error may have become another file since the last line. */
 static void look_at_output(void)
 {
     struct stat is;
@@ -97,7 +97,7 @@ static bool is_ready(int fd, int wait_ms)
     return poll(&p, 1, wait_ms) > 0;
 }
 
-/* As much as is taken now; -1 with errno EAGAIN: nothing. */
+/* Writes as much as is taken without blocking. Returns how much; -1 with errno EAGAIN: nothing. */
 static ssize_t write_some(const char *bytes, size_t n)
 {
     if (out.is_socket)
@@ -107,11 +107,11 @@ static ssize_t write_some(const char *bytes, size_t n)
         return -1;
     }
     if (out.may_block && n > PIPE_BUF)
-        n = PIPE_BUF; /* for which there is room in a pipe that is ready */
+        n = PIPE_BUF; /* a pipe that is ready has room for this much */
     return write(out.fd, bytes, n);
 }
 
-/* Where the first line of n bytes ends. */
+/* Returns the length of the first line, newline included. */
 static size_t line_length(const char *at, size_t n)
 {
     const char *end = memchr(at, '\n', n);
@@ -124,7 +124,7 @@ static void drop_first(size_t n)
     memmove(kept.at, kept.at + n, kept.n);
 }
 
-/* Write what is kept, line by line: a pipe takes each whole or not at all. True when nothing is left. */
+/* Writes what is kept, line by line: a pipe takes each whole or not at all. True when nothing is left. */
 static bool write_kept(void)
 {
     size_t done = 0;
@@ -133,7 +133,7 @@ static bool write_kept(void)
         ssize_t sent = write_some(kept.at + done, n);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR))
             break;
-        kept.n_lost += sent < 0 && errno != EPIPE; /* a full disk; nobody at the other end is nobody to be told */
+        kept.n_lost += sent < 0 && errno != EPIPE; /* e.g. a full disk; after EPIPE nobody reads the count */
         done += sent < 0 ? n : (size_t)sent;
     }
     drop_first(done);
@@ -146,7 +146,7 @@ static void keep(const char *bytes, size_t n)
     kept.n += n;
 }
 
-/* "2026-03-01T12:00:00.123Z info "; how long it is. */
+/* Writes "2026-03-01T12:00:00.123Z info "; returns its length. */
 static size_t write_head(char *line, size_t size, log_level level)
 {
     struct timespec now;
@@ -157,7 +157,7 @@ static size_t write_head(char *line, size_t size, log_level level)
     return n + (size_t)snprintf(line + n, size - n, ".%03ldZ %s ", now.tv_nsec / 1000000, level_names[level]);
 }
 
-/* What was lost is told where it would have stood. */
+/* Writes a line about lost lines, to stand in their place, if there are any. Returns its length, or 0. */
 static size_t write_loss(char *line, size_t size)
 {
     if (kept.n_lost == 0)
@@ -167,7 +167,7 @@ static size_t write_loss(char *line, size_t size)
                                 kept.n_lost);
 }
 
-/* Behind all that is kept; lost if there is no room for it. */
+/* Appends a line to what is kept, behind a line about those lost before it; the line is lost if there is no room. */
 static void queue(const char *line, size_t n)
 {
     char loss[160];
@@ -181,7 +181,7 @@ static void queue(const char *line, size_t n)
     keep(line, n);
 }
 
-/* Until nothing is left, and a loss of lines has been told. */
+/* The writer thread: runs until nothing is kept and lost lines have been reported. */
 static void *write_later(void *unused)
 {
     (void)unused;
@@ -194,7 +194,7 @@ static void *write_later(void *unused)
         }
         int fd = out.fd;
         pthread_mutex_unlock(&lock);
-        is_ready(fd, 1000); /* not for ever: standard error may have become another file by then */
+        is_ready(fd, 1000); /* with a timeout: standard error may become another file meanwhile */
         pthread_mutex_lock(&lock);
         look_at_output();
     }
@@ -203,7 +203,7 @@ static void *write_later(void *unused)
     return NULL;
 }
 
-/* Signals are for the thread that has always had them. */
+/* Starts the writer thread with all signals blocked: they stay with the threads that handle them now. */
 static void start_writer(void)
 {
     sigset_t all, before;
@@ -232,7 +232,7 @@ void log_write(const char *line, size_t n)
     errno = saved;
 }
 
-/* Also from within a handler of signals, where the lock may be held by the thread that was interrupted. */
+/* Also called in a signal handler, where the interrupted thread may hold the lock: so it gives up after 100 tries. */
 void log_flush(void)
 {
     int tries = 0;
@@ -254,7 +254,7 @@ void log_flush(void)
 static void on_crash(int number)
 {
     log_flush();
-    raise(number); /* the handler has been taken out again */
+    raise(number); /* SA_RESETHAND has restored the default action */
 }
 
 void log_catch_crashes(void)
@@ -263,7 +263,7 @@ void log_catch_crashes(void)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction was, on = {.sa_handler = on_crash, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
         if (sigaction(numbers[i], NULL, &was) == 0 && was.sa_handler == SIG_DFL)
-            sigaction(numbers[i], &on, NULL); /* a sanitizer's own says more */
+            sigaction(numbers[i], &on, NULL); /* not over a sanitizer's handler, which says more */
     }
 }
 

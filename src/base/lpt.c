@@ -16,7 +16,7 @@ static bool has_less(const worker_load *a, const worker_load *b)
     return a->load != b->load ? a->load < b->load : a->worker < b->worker;
 }
 
-/* Moves the top down to where the workers below it have more load. */
+/* Sifts the top down to where the workers below it have more load. */
 static void sink(worker_load *heap, int n)
 {
     worker_load top = *heap;

@@ -14,7 +14,7 @@ map *map_new(size_t expected); /* expected entries; it grows as needed */
 void map_free(map *m);
 size_t map_count(const map *m);
 
-/* Insert or replace. */
+/* Inserts or replaces. */
 void map_put(map *m, const void *key, size_t key_len, int64_t value);
 
 /* True and *value set when the key is there. value may be NULL. */

@@ -69,11 +69,11 @@ void *mem_alloc_block(size_t bytes)
     if (posix_memalign(&p, align, bytes ? bytes : 1) != 0)
         return NULL;
     if (align == huge)
-        madvise(p, bytes / huge * huge, MADV_HUGEPAGE); /* whole ones only: no memory is wasted */
+        madvise(p, bytes / huge * huge, MADV_HUGEPAGE); /* whole huge pages only, so that no memory is wasted */
     return p;
 }
 
-/* The number that stands in a file behind a name at the beginning of a line. False: none does. */
+/* Reads the number behind `name` at the beginning of a line of a file. False: no line has one. */
 static bool read_number(const char *folder, const char *file, const char *name, unsigned long long *n)
 {
     char path[256], line[128], form[64];
@@ -94,7 +94,7 @@ size_t mem_left_in_group(const char *folder)
     if (!read_number(folder, "memory.max", "", &limit) || !read_number(folder, "memory.current", "", &used))
         return SIZE_MAX;
     read_number(folder, "memory.stat", "file ", &files);
-    read_number(folder, "memory.stat", "shmem ", &shared); /* files in memory only, among the others: these stay */
+    read_number(folder, "memory.stat", "shmem ", &shared); /* included in `file`, but cannot be dropped */
     files -= shared < files ? shared : files;
     used -= files < used ? files : used;
     return used < limit ? (size_t)(limit - used) : 0;

@@ -1,4 +1,4 @@
-/* mem.h - host memory that is always there
+/* mem.h - host memory
  *
  * Running out of host memory aborts with a message; nobody tests for NULL. Sizes that come from
  * files are checked against the file before they get here. */
@@ -18,19 +18,20 @@ char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #define XNEW(type) ((type *)xcalloc(1, sizeof(type)))
 #define XNEW_ARRAY(type, n) ((type *)xcalloc((n), sizeof(type)))
 
-/* A block on a 64-byte boundary; a large one lies on huge pages where the system has them, so that reading
- * it in order costs no address translation to speak of. NULL when there is not enough; free with free(). */
+/* Allocates a block on a 64-byte boundary; a large one on huge pages where the system has them, so that reading it in
+ * order costs hardly any TLB misses. NULL when there is not enough memory; free with free(). */
 void *mem_alloc_block(size_t bytes);
 
-/* Bytes of memory this machine can still give without swapping, and the container that we are in, if it has a limit. */
+/* Returns how many bytes can still be allocated without swapping, within the limit of the container that we are in, if
+ * it has one. */
 size_t mem_available(void);
 
-/* What a control group (cgroup v2, by its folder) may still take; what it has as cached files counts as not taken.
- * SIZE_MAX: it has no limit, or is none. */
+/* Returns how many bytes a control group (cgroup v2, by its folder) may still take; its page cache counts as free.
+ * SIZE_MAX: it has no limit, or does not exist. */
 size_t mem_left_in_group(const char *folder);
 
-/* Grow *items (element size `size`) so that `need` fit; *cap is updated. Doubles, so appends are
- * amortised constant. */
+/* Grows an array (element size `size`) so that `need` elements fit; *cap is updated. Doubles, so appends are
+ * amortised constant. Returns the array, which may have moved. */
 void *xgrow(void *items, size_t *cap, size_t need, size_t size);
 
 #endif

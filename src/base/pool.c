@@ -2,12 +2,11 @@
  *
  * A job is published through one 64-bit word, the ticket: the number of the job in the upper half,
  * the next item in the lower. A thread claims an item by a compare-and-swap of the whole ticket,
- * so a worker that comes late, after its job has ended, cannot claim an item of the next one by
- * what it remembers of the last; and nobody waits for workers that never woke up, which matters
- * on machines with more to do than cores.
+ * so a worker that wakes up after its job has ended cannot claim an item of the next job with a stale ticket; and
+ * nobody waits for workers that never woke up, which matters on oversubscribed machines.
  *
- * Why the claim is sound: while a job is being replaced the ticket carries an odd number, and the
- * job's fields change only then. Whoever read a new field finds the ticket changed when it swaps. */
+ * Why the claim is sound: while a job is being replaced the ticket carries an odd number, and the job's fields change
+ * only then. So a thread that has mixed an old ticket with a new field fails its compare-and-swap. */
 #include "base/pool.h"
 
 #include <math.h>
@@ -22,7 +21,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#define SPIN_SECONDS 50e-6
+#define SPIN_SECONDS 50e-6 /* ops take 10 to 100 µs */
 #define ROUSED_SECONDS 300e-6
 
 typedef struct {
@@ -60,7 +59,7 @@ static uint32_t job_number(uint64_t ticket)
     return (uint32_t)(ticket >> 32);
 }
 
-/* Work on whatever job is current until it has no more items to hand out. */
+/* Works on whatever job is current until it has no more items to hand out. */
 static void work(pool *p, int thread)
 {
     for (;;) {
@@ -95,7 +94,7 @@ static void spin(pool *p, uint32_t seen)
     } while (clock_now() < fmax(until, p->awake_until));
 }
 
-/* Until there is news, or it is roused. */
+/* Sleeps until there is news, or pool_rouse() is called. */
 static void sleep_on(pool *p, uint32_t seen)
 {
     pthread_mutex_lock(&p->lock);
@@ -106,7 +105,7 @@ static void sleep_on(pool *p, uint32_t seen)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Wait until the job is another than `seen`, or the pool stops: spinning at first. */
+/* Waits until the job is another than `seen`, or the pool stops: spinning at first. */
 static void wait_for_job(pool *p, uint32_t seen)
 {
     for (spin(p, seen); !has_news(p, seen); spin(p, seen))
@@ -153,7 +152,7 @@ pool *pool_new(int n_threads)
     p->worker = XNEW_ARRAY(pool_thread, (size_t)p->n_threads);
     int wanted = p->n_threads;
     p->n_threads = 1;
-    for (int i = 1; i < wanted; i++) { /* a thread that cannot be had is done without */
+    for (int i = 1; i < wanted; i++) { /* go on with fewer threads when one cannot be created */
         p->worker[i - 1] = (pool_thread){p, i};
         if (pthread_create(&p->thread[i - 1], NULL, worker_main, &p->worker[i - 1]) != 0)
             break;
@@ -202,7 +201,7 @@ void pool_run(pool *p, int n_items, pool_fn *fn, void *arg)
     work(p, 0);
     for (int spins = 0; atomic_load_explicit(&p->n_done, memory_order_acquire) < n_items; spins++) {
         pause_briefly();
-        if (spins > 1000) /* a worker has lost its core: let it have ours */
+        if (spins > 1000) /* a worker was probably preempted: let it have our core */
             sched_yield();
     }
 }

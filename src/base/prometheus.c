@@ -8,7 +8,7 @@ void prometheus_add_family(buf *out, const char *name, const char *type, const c
     buf_printf(out, "# HELP punica_%s %s\n# TYPE punica_%s %s\n", name, help, name, type);
 }
 
-/* Adds a label's value. The format escapes what would end it; other control characters become question marks. */
+/* Adds a label's value. Newlines, quotes and backslashes are escaped; other control characters become '?'. */
 static void add_value(buf *out, const char *value)
 {
     for (; *value; value++)

@@ -1,5 +1,5 @@
-/* queue.c - see queue.h: a mutex, a condition and a linked list. Hand-overs are a few per step at
- * most, so nothing cleverer is needed. */
+/* queue.c - see queue.h: a mutex, a condition variable and a linked list. There are a few hand-overs per
+ * step at most, so nothing cleverer is needed. */
 #include "base/queue.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* queue.h - the one way memory passes between threads
  *
- * An unbounded FIFO of pointers. What is pushed belongs to whoever pops it. */
+ * An unbounded FIFO of pointers. Popping an item takes over its ownership. */
 #ifndef PUNICA_BASE_QUEUE_H
 #define PUNICA_BASE_QUEUE_H
 
@@ -9,7 +9,7 @@
 typedef struct queue queue;
 
 queue *queue_new(void);
-void queue_free(queue *q);             /* must be empty of owned items; nobody may be waiting */
+void queue_free(queue *q);             /* items still in it are not freed; nobody may be waiting */
 void queue_push(queue *q, void *item); /* any thread */
 void *queue_try_pop(queue *q);         /* the oldest item, or NULL when there is none */
 void *queue_pop(queue *q);             /* waits; NULL once closed and empty */

@@ -15,13 +15,13 @@ static inline uint64_t rng_mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* 64 well-mixed bits. */
+/* Returns 64 well-mixed bits. */
 static inline uint64_t rng_u64(uint64_t seed, uint64_t counter)
 {
     return rng_mix(rng_mix(seed + 0x9e3779b97f4a7c15u) ^ (counter * 0xd1342543de82ef95u + 0x2545f4914f6cdd1du));
 }
 
-/* Uniform in [0, 1), 53 bits. */
+/* Returns a number uniform in [0, 1), with 53 bits. */
 static inline double rng_uniform(uint64_t seed, uint64_t counter)
 {
     return (double)(rng_u64(seed, counter) >> 11) * 0x1p-53;

@@ -1,8 +1,8 @@
 /* sandbox.c - see sandbox.h
  *
- * A filter is a list of what is refused: a worker lives beside libraries (CUDA's) whose system calls nobody can list,
- * but nobody there connects, starts programs or mounts. Filters are BPF, written out here: a comparison for each call
- * of the list, all of which jump to the same end. */
+ * A filter is a denylist: a worker runs libraries (CUDA's) whose system calls cannot be listed, but none of them
+ * connects, starts programs or mounts. Filters are BPF, written out here: one comparison for each call of a list, all
+ * of which jump to the same refusal. */
 #include "base/sandbox.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 #include "base/log.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#define TRACES_ITSELF 1 /* the search for leaks starts a process that traces this one */
+#define TRACES_ITSELF 1 /* LeakSanitizer starts a process that traces this one */
 #else
 #define TRACES_ITSELF 0
 #endif
@@ -42,8 +42,8 @@
 #define LANDLOCK_ACCESS_FS_TRUNCATE (1ULL << 14)
 #endif
 
-/* What nobody here does: other processes' memory, mounts, modules, clocks, the kernel's tools. io_uring would do what
- * is refused behind the filter's back. */
+/* Calls that no role needs: other processes' memory, mounts, modules, clocks, the kernel's tools. io_uring would bypass
+ * the filter. */
 static const int of_nobody[] = {
     SYS_process_vm_readv,
     SYS_process_vm_writev,
@@ -123,7 +123,7 @@ typedef struct {
     unsigned short n;
 } filter;
 
-#define ARGUMENT(i) (offsetof(struct seccomp_data, args) + 8 * (i)) /* its lower half, on machines like ours */
+#define ARGUMENT(i) (offsetof(struct seccomp_data, args) + 8 * (i)) /* its lower half (little-endian) */
 #define REFUSE(why) (SECCOMP_RET_ERRNO | (why))
 
 static void add(filter *f, struct sock_filter what)
@@ -142,13 +142,13 @@ static void add_return(filter *f, uint32_t what)
     add(f, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, what));
 }
 
-/* Go on behind the next so many instructions unless the loaded value is x. */
+/* Skips the next `skip` instructions unless the loaded value is x. */
 static void add_unless(filter *f, uint32_t x, uint8_t skip)
 {
     add(f, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, x, 0, skip));
 }
 
-/* The loaded value is the number of the call again afterwards. */
+/* Loads the number of the system call again. */
 static void add_number(filter *f)
 {
     add_load(f, offsetof(struct seccomp_data, nr));
@@ -170,7 +170,7 @@ static void refuse_all(filter *f, const int *number, size_t n)
 
 #define REFUSE_ALL(f, list) refuse_all(f, list, sizeof(list) / sizeof *(list))
 
-/* A call whose first argument is a process, unless it is this one, or 0 where that means the same. */
+/* Refuses a call whose first argument is a process other than this one (0 is this one if zero_is_self). */
 static void refuse_for_others(filter *f, int number, bool zero_is_self)
 {
     add_unless(f, (uint32_t)number, 5);
@@ -181,8 +181,8 @@ static void refuse_for_others(filter *f, int number, bool zero_is_self)
     add_number(f);
 }
 
-/* Threads, but no processes. What clone3() is asked for lies in memory, which a filter cannot see: libc then uses
- * clone(). */
+/* Refuses new processes, but allows threads. The flags of clone3() lie in memory, which a filter cannot read: it is
+ * refused with ENOSYS, so that libc falls back to clone(). */
 static void refuse_processes(filter *f)
 {
     add_unless(f, SYS_clone, 4);
@@ -193,7 +193,7 @@ static void refuse_processes(filter *f)
     refuse(f, SYS_clone3, ENOSYS);
 }
 
-/* Calls of another kind of machine (32 bits, x32) have other numbers: there are none of them. */
+/* Begins a filter. Calls of other ABIs (32 bits, x32) have other numbers, so all of them are refused. */
 static void begin(filter *f)
 {
     f->n = 0;
@@ -208,7 +208,7 @@ static void begin(filter *f)
     REFUSE_ALL(f, of_nobody);
 }
 
-/* In all threads of the process. */
+/* Installs a filter in all threads of the process. */
 static void install(filter *f)
 {
     add_return(f, SECCOMP_RET_ALLOW);
@@ -222,7 +222,7 @@ static void install(filter *f)
 #endif
 }
 
-/* Of root's rights those that are needed for files of others and for ports below 1024. */
+/* Keeps, of root's capabilities, only those to read others' files and to listen on ports below 1024. */
 static void drop_capabilities(void)
 {
     struct __user_cap_header_struct who = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -276,7 +276,7 @@ static void allow_below(int rules, const char *folder, uint64_t what)
     close(rule.parent_fd);
 }
 
-/* Every way to change files that this kernel's Landlock knows. */
+/* Returns every access right to change files that this kernel's Landlock knows. */
 static uint64_t all_writing(long version)
 {
     uint64_t known = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |

@@ -1,4 +1,4 @@
-/* slab.c - see slab.h: blocks cut into pieces, and a list of those not in use */
+/* slab.c - see slab.h: blocks cut into pieces, and a free list */
 #include "base/slab.h"
 
 #include <stdint.h>
@@ -18,7 +18,7 @@ struct slab {
     piece *unused;
     char **block; /* [n_blocks] */
     size_t n_blocks, cap;
-    char *fresh, *end; /* of the last block: never used yet */
+    char *fresh, *end; /* the part of the last block that was never used */
 };
 
 slab *slab_new(size_t size)
@@ -38,7 +38,7 @@ void slab_free(slab *p)
     free(p);
 }
 
-/* Small at first, for those who need few. */
+/* The first blocks are small, for slabs with few items. */
 static void add_block(slab *p)
 {
     size_t bytes = p->n_blocks < 4 ? FIRST_BLOCK : LARGEST_BLOCK;
@@ -92,7 +92,7 @@ void slabs_free(slabs *p)
     free(p);
 }
 
-/* The smallest power of two of SMALLEST that holds so many bytes, as its exponent. */
+/* Returns the smallest exponent such that SMALLEST << exponent holds so many bytes. */
 static int size_for(size_t bytes)
 {
     return bytes <= SMALLEST ? 0 : 64 - __builtin_clzll((bytes - 1) / SMALLEST);

@@ -1,7 +1,7 @@
 /* accept.c - see accept.h
  *
- * The callback of an error gets what the listener's owner gave to it, nothing of ours: so it is a timer of ours that
- * wakes the listener, whether it rests or not. */
+ * The error callback gets the listener's own context, which is its owner's: it cannot reach a timer of ours. So a
+ * periodic timer enables the listener, whether it was paused or not. */
 #include "net/accept.h"
 
 #include <errno.h>

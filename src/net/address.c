@@ -17,7 +17,7 @@ static int parse_unix(address *a, const char *path, err *e)
         return err_set(e, "\"unix:%s\": the path must have 1 to %zu bytes", path, sizeof a->path.sun_path - 1);
     strcpy(a->path.sun_path, path);
     a->path_len = sizeof a->path;
-    if (*path == '@') { /* its length is what ends the name, not a NUL */
+    if (*path == '@') { /* an abstract name is ended by its length, not by a NUL */
         a->path.sun_path[0] = '\0';
         a->path_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
     }

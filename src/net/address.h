@@ -14,22 +14,22 @@ typedef struct {
     bool is_unix;
     char host[256], port[8]; /* when not is_unix; host without brackets */
     struct sockaddr_un path; /* when is_unix; sun_path begins with NUL for @NAME */
-    socklen_t path_len;      /* of all of it */
+    socklen_t path_len;      /* size of path, as bind() wants it */
 } address;
 
 int address_parse(address *a, const char *text, err *e);
 
-/* A socket address to bind or connect to; a host name is looked up, which may take its time. */
+/* Makes a socket address to bind or connect to; a host name is looked up, which may block. */
 int address_resolve(const address *a, struct sockaddr_storage *out, socklen_t *len, err *e);
 
-/* "1.2.3.4:80", "unix:PATH" or "unix:@NAME" into text, cut off where it is too long. len: of s. */
+/* Writes "1.2.3.4:80", "unix:PATH" or "unix:@NAME" into text, cut off after n - 1 bytes. len: size of s. */
 void address_print(const struct sockaddr *s, socklen_t len, char *text, size_t n);
 
-/* Whether only this host can reach it. */
+/* Tells whether only this host can reach the address. */
 bool address_is_local(const address *a);
 
-/* A number for the network of a printed address, of which one party may have all addresses: an IPv4 address, or the
- * first half of an IPv6 address. 0 for all others. */
+/* Returns a number for the network of a printed address, all of which one party may own: an IPv4 address, or the first
+ * half (/64) of an IPv6 address. 0 for anything else. */
 uint64_t address_network(const char *printed);
 
 #endif

@@ -82,8 +82,8 @@ static acceptor *acceptor_new(net_loop *l, const char *address, const credential
                                            : socket_acceptor_new(l, address, own, events, e);
 }
 
-/* libevent runs an event that is made active from within a callback before it polls or looks at timers: one connection
- * that always has something to do would stop everybody else. So it looks again after a while. */
+/* libevent runs events that callbacks make active before it polls or checks timers: one connection that always has
+ * something to do would starve all others. So it is made to poll again after 5 ms. */
 static struct event_base *new_events(void)
 {
     static const struct timeval AT_ONCE = {.tv_usec = 5000};
@@ -105,8 +105,8 @@ event_loop *event_loop_new(void)
                                  .timer_free = free_timer,
                                  .dialer_new = dialer_new,
                                  .acceptor_new = acceptor_new};
-    signal(SIGPIPE, SIG_IGN); /* a peer that is gone must be an error of write(), not the end of the process */
-    signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
+    signal(SIGPIPE, SIG_IGN); /* writing to a lost peer must fail, not kill the process */
+    signal(SIGXFSZ, SIG_IGN); /* likewise growing a file beyond its limit */
     event_loop *l = XNEW(event_loop);
     *l = (event_loop){.base.ops = &ops, .events = new_events()};
     CHECK(l->events);

@@ -1,4 +1,4 @@
-/* event_loop.h - the loop of production: libevent, the machine's clocks, sockets with and without TLS */
+/* event_loop.h - the event loop used in production: libevent, the machine's clocks, sockets with and without TLS */
 #ifndef PUNICA_NET_EVENT_LOOP_H
 #define PUNICA_NET_EVENT_LOOP_H
 
@@ -7,25 +7,25 @@
 #include "net/loop.h"
 
 #define LOOP_SELF \
-    "self" /* the address at which roles of one process find each other; no user can give it (address.h) */
+    "self" /* the address by which roles of one process reach each other; not a valid address for users (address.h) */
 
 typedef struct inner_acceptor inner_acceptor;
 
 typedef struct {
-    net_loop base;             /* first: what roles get */
-    struct event_base *events; /* for what speaks libevent itself: HTTP servers, subprocesses, signals */
-    inner_acceptor *door;      /* who listens at LOOP_SELF; borrowed; NULL: nobody does */
+    net_loop base;             /* first: the interface that roles use */
+    struct event_base *events; /* for code that uses libevent directly: HTTP servers, subprocesses, signals */
+    inner_acceptor *door;      /* listens at LOOP_SELF; borrowed; NULL: nobody does */
 } event_loop;
 
 event_loop *event_loop_new(void);
 void event_loop_free(event_loop *l); /* l may be NULL */
 
-/* What LOOP_SELF becomes (inner_stream.c): streams that nobody outside can read or change, so credentials are not
- * looked at. One may listen. */
+/* The dialer and acceptor for LOOP_SELF (inner_stream.c). Nobody outside can read or change their streams, so
+ * credentials are not checked. At most one acceptor at a time. */
 dialer *inner_dialer_new(event_loop *l);
 acceptor *inner_acceptor_new(event_loop *l, const acceptor_events *events);
 
-/* What other addresses and credentials become (socket_stream.c). */
+/* The dialer and acceptor for all other addresses (socket_stream.c). */
 dialer *socket_dialer_new(net_loop *l, const char *address, const credentials *own, err *e);
 acceptor *socket_acceptor_new(net_loop *l, const char *address, const credentials *own, const acceptor_events *events,
                               err *e);

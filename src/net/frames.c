@@ -18,7 +18,7 @@ void frame_add(buf *out, const void *bytes, size_t n)
     buf_add(out, bytes, n);
 }
 
-/* The length of the message whose frame begins at head, FRAME_HEAD bytes; -1 when it is more than FRAME_MAX. */
+/* Returns the length of the message behind a head of FRAME_HEAD bytes; -1 when it is more than FRAME_MAX. */
 static long frame_length(const void *head)
 {
     const uint8_t *h = head;
@@ -26,7 +26,7 @@ static long frame_length(const void *head)
     return n <= FRAME_MAX ? (long)n : -1;
 }
 
-/* Move what is not handed out to the front. */
+/* Moves the bytes not handed out yet to the front. */
 static void compact(frame_reader *r)
 {
     buf_drop(&r->in, r->start);

@@ -1,6 +1,6 @@
-/* frames.h - messages on a pipe between a runner and its worker: 4 bytes of length, lowest first, then a Message
+/* frames.h - messages on a pipe between a runner and its worker: 4 bytes of length, little-endian, then a Message
  *
- * An empty one, from a worker: a step's tokens are about to come. */
+ * An empty frame from a worker is a notice: a step's tokens are about to come. */
 #ifndef PUNICA_NET_FRAMES_H
 #define PUNICA_NET_FRAMES_H
 
@@ -14,28 +14,28 @@ enum { WORKER_IN_FD = 3, WORKER_OUT_FD = 4 }; /* where a worker finds its pipes 
 
 #define FRAME_MAX ((size_t)64 << 20) /* bytes of a message at most */
 
-/* Append a frame with these bytes. */
+/* Appends a frame with n bytes, at most FRAME_MAX. */
 void frame_add(buf *out, const void *bytes, size_t n);
 
-/* Incoming bytes are collected until frames are whole. */
+/* Collects incoming bytes until frames are whole. Zero-initialise all but fd, which is borrowed. */
 typedef struct {
     int fd;
     buf in;
-    size_t start;
-} frame_reader; /* start: of what is not yet handed out */
+    size_t start; /* index in `in` of the first byte not handed out yet */
+} frame_reader;
 
-/* Whether there are bytes to read, now or within so many seconds. */
+/* Waits up to so many seconds (0: not at all) for bytes to read. Returns whether there are any. */
 bool frame_reader_wait(const frame_reader *r, double seconds);
 
-/* Read the bytes there are; waits for some if fd is one that waits. 1: some came; 0: none; -1: the pipe is closed, or
- * broken, as e says. */
+/* Reads the bytes there are; blocks until some come if fd blocks. 1: some came; 0: none; -1 with e set: the pipe is
+ * closed or broken, or a frame is too large. */
 int frame_reader_fill(frame_reader *r, err *e);
 
-/* The next whole message, or NULL with *n 0; valid until the next fill. */
+/* Returns the next whole message, valid until the next fill; NULL with *n 0: there is none yet. */
 const void *frame_reader_next(frame_reader *r, size_t *n);
 void frame_reader_deinit(frame_reader *r);
 
-/* Write all of it, however long the reader takes. -1: there is none any more. */
+/* Writes all n bytes, however long the reader takes. -1: it is gone. */
 int frame_write_all(int fd, const void *bytes, size_t n);
 
 #endif

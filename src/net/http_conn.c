@@ -1,12 +1,11 @@
 /* http_conn.c - see http_conn.h
  *
- *   HEAD ── BODY ── ANSWER ── HEAD ...                  a request after the other
- *     └──────┴────────┴────▶ CLOSING ──▶ gone           the last answer is sent; what still comes is dropped
+ *   HEAD ── BODY ── ANSWER ── HEAD ...                  one request after the other
+ *     └──────┴────────┴────▶ CLOSING ──▶ gone           sends the last answer, drops further input
  *
- * The socket is watched once for all, edge-triggered: the event says that something has changed, and bytes are read
- * when the phase wants them. So neither a request nor a token costs a system call but its own recv() or send(), with
- * TLS or without. A connection is freed from its own event or timer only; whatever goes wrong elsewhere wakes the
- * timer. */
+ * The socket is registered once, edge-triggered: the event says that something has changed, and bytes are read when the
+ * phase wants them. So neither a request nor a token costs a system call other than its own recv() or send(), with TLS
+ * or without. A connection is freed from its own event or timer only; a failure elsewhere makes the timer active. */
 #include "net/http_conn.h"
 
 #include <errno.h>
@@ -24,11 +23,11 @@
 #include "net/timer.h"
 #include "net/tls.h"
 
-#define MIN_RATE 65536.0 /* bytes a second that a body must come with on average, beside the timeout */
+#define MIN_RATE 65536.0 /* bytes a second: the least average rate of a body, once the timeout is over */
 #define SENT_BEFORE_ALL_IS_RESERVED (64u << 10) /* bytes of a body */
-#define LINGER 5.0                              /* seconds in which a client may take its last answer */
-#define PROBE_AFTER 0.5 /* seconds after a client closed its half that it is asked whether it lives */
-#define MAX_PER_TURN 16 /* reads and requests until other connections have their turn */
+#define LINGER 5.0                              /* seconds that a client has to read its last answer */
+#define PROBE_AFTER 0.5                         /* seconds from a client's half-close until it is probed */
+#define MAX_PER_TURN 16                         /* reads and requests until other connections have their turn */
 
 typedef enum { PHASE_HEAD, PHASE_BODY, PHASE_ANSWER, PHASE_CLOSING } http_phase;
 
@@ -40,7 +39,7 @@ struct http_exchange {
     double start;
     void (*gone)(void *ctx, http_loss why);
     void *ctx;
-    buf headers; /* of the answer, beside those that every answer has */
+    buf headers; /* of the answer, without those that every answer has */
     bool begun, chunked, complete;
 };
 
@@ -52,22 +51,22 @@ struct http_conn {
     bool reserve;
     bool is_waiting;  /* in s->waiting */
     bool readable;    /* there may be bytes to read */
-    bool half_closed; /* the client sends no more */
-    bool probed;      /* since then */
-    bool broken;      /* it cannot be written to */
-    bool stuck;       /* it has too much unread, or has read nothing for too long */
+    bool half_closed; /* the client will send no more */
+    bool probed;      /* a probe has been sent since it half-closed */
+    bool broken;      /* reading or writing failed */
+    bool stuck;       /* the client has too much unread, or has read nothing for too long */
     bool stalled;     /* the kernel has not taken all of out */
-    bool timed;       /* and the timer knows */
+    bool timed;       /* and the timer is set for that */
     bool in_turn;     /* its own event is being handled */
     bool lingers;     /* our half is closed */
     http_phase phase;
     double since;    /* when this phase began, or the request's first byte came */
-    double progress; /* when some of what waits was sent, or began to wait */
-    size_t received; /* bytes of this body as they came */
-    buf in;          /* bytes that have come and are not used */
+    double progress; /* when bytes of out were last sent, or began to wait */
+    size_t received; /* bytes of this body so far, chunk framing included */
+    buf in;          /* bytes received and not used yet */
     http_finder finder;
     buf out;              /* bytes to send */
-    size_t sent, charged; /* of out; charged to the budget for it */
+    size_t sent, charged; /* bytes of out that are sent; bytes taken from the budget for out */
     struct event *event, *timer;
     char client[64];
     TAILQ_ENTRY(http_conn) entry;
@@ -93,7 +92,7 @@ static void enter_list(http_conn *c, bool waiting)
     c->is_waiting = waiting;
 }
 
-/* Call the connection's timer from the loop, where it may be freed. */
+/* Makes the loop call the connection's timer, where the connection may be freed. */
 static void wake(http_conn *c)
 {
     event_active(c->timer, EV_TIMEOUT, 0);
@@ -182,7 +181,7 @@ static void enter(http_conn *c, http_phase p)
         set_timer(c, c->since + (p == PHASE_CLOSING ? LINGER : c->s->options.timeout));
 }
 
-/* The next request begins. */
+/* Gets ready for the next request. */
 static void await_head(http_conn *c)
 {
     http_exchange *x = &c->x;
@@ -193,8 +192,8 @@ static void await_head(http_conn *c)
     enter(c, PHASE_HEAD);
 }
 
-/* Send what there is, then close our half: with bytes of the client unread, closing all would take the answer from it.
- */
+/* Closes our half only: a full close with the client's bytes unread would reset the connection, and the client might
+ * lose its answer. */
 static void linger(http_conn *c)
 {
     enter(c, PHASE_CLOSING);
@@ -207,7 +206,7 @@ static void linger(http_conn *c)
         wake(c);
 }
 
-/* The answer is with the kernel. */
+/* Goes on to the next request, or to closing: all of the answer is with the kernel. */
 static void finish_answer(http_conn *c)
 {
     c->s->n_leaving--;
@@ -221,7 +220,7 @@ static void finish_answer(http_conn *c)
         event_active(c->event, EV_READ, 0);
 }
 
-/* How much of it the kernel took. */
+/* Sends without blocking. Returns how much the kernel took. */
 static size_t send_now(http_conn *c, const char *bytes, size_t n)
 {
     ssize_t k = c->tls ? tls_send(c->tls, bytes, n) : send(c->fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -235,7 +234,7 @@ static size_t n_unsent(const http_conn *c)
     return c->out.len - c->sent;
 }
 
-/* Send what waits. The end of an answer's output is the answer's end. */
+/* Sends what waits. A complete answer is finished once nothing is left. */
 static void flush(http_conn *c)
 {
     size_t k = n_unsent(c) ? send_now(c, c->out.data + c->sent, n_unsent(c)) : 0;
@@ -320,7 +319,7 @@ void http_exchange_begin(http_exchange *x, const char *type)
     if (x->chunked)
         http_exchange_add_header(x, "Transfer-Encoding", "chunked");
     write_head(c, 200, type);
-    buf_add_str(&c->out, "\r\n"); /* goes with the first bytes of the stream */
+    buf_add_str(&c->out, "\r\n"); /* sent with the first bytes of the stream */
     c->progress = now_of(c);
 }
 
@@ -335,7 +334,7 @@ static void add_chunk(http_conn *c, const buf *bytes)
         buf_add_str(&c->out, "\r\n");
 }
 
-/* Once something waits, the loop's thread sends: it knows when the socket is writable. */
+/* Once something waits, only the loop's thread sends: it knows when the socket is writable. */
 void http_exchange_add(http_exchange *x, const buf *bytes)
 {
     http_conn *c = conn_of(x);
@@ -374,7 +373,7 @@ bool http_exchange_end(http_exchange *x)
     http_conn *c = conn_of(x);
     http_exchange_settle(x);
     if (c->stuck) {
-        x->gone = NULL; /* the caller knows */
+        x->gone = NULL; /* our result tells the caller */
         return false;
     }
     if (x->chunked)
@@ -446,7 +445,7 @@ static void no_memory(http_conn *c)
     fail_with(c, 503, "out_of_memory", "too many large requests are in hand; try again later");
 }
 
-/* The body is wanted: say so to whom waits for that, unless it is on its way already. */
+/* Begins to read the body. Sends "100 Continue" to a client that expects it, unless the body is already coming. */
 static void begin_body(http_conn *c)
 {
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -458,7 +457,7 @@ static void begin_body(http_conn *c)
     flush(c);
 }
 
-/* A head has come: is its body wanted? */
+/* Decides, once a head has come, whether its body is wanted. */
 static void take_head(http_conn *c)
 {
     http_exchange *x = &c->x;
@@ -471,14 +470,14 @@ static void take_head(http_conn *c)
     } else if (x->head.framing == HTTP_LENGTH && x->head.length > x->max_body) {
         too_large(c);
     } else if (!budget_take(x->body.of, length)) {
-        no_memory(c); /* now already, rather than in the middle */
+        no_memory(c); /* refused now rather than in the middle of the body */
     } else {
         budget_give(x->body.of, length);
         begin_body(c);
     }
 }
 
-/* Use bytes of a head. Whether more must come. */
+/* Uses bytes of a head. Returns whether more must come. */
 static bool use_head(http_conn *c)
 {
     http_fault f;
@@ -510,15 +509,15 @@ static size_t expected_body(const http_conn *c)
     return c->x.head.framing == HTTP_LENGTH ? (size_t)c->x.head.length : c->x.max_body;
 }
 
-/* Whoever has sent a good part of a body is given the memory for all of it, if there is: were it taken piece by piece,
- * many at once would have it all, and none enough. */
+/* Reserves memory for a whole body once a good part of it has come: if many bodies took memory piece by piece, all of
+ * it might be taken with none of them complete. */
 static bool make_room(http_conn *c)
 {
     bool is_begun = c->x.head.framing == HTTP_LENGTH && c->x.body.bytes.len > SENT_BEFORE_ALL_IS_RESERVED;
     return !is_begun || charged_buf_reserve(&c->x.body, (size_t)c->x.head.length);
 }
 
-/* Use bytes of a body. Whether more must come. */
+/* Uses bytes of a body. Returns whether more must come. */
 static bool use_body(http_conn *c, const char *data, size_t n, size_t *used)
 {
     http_exchange *x = &c->x;
@@ -538,18 +537,18 @@ static bool use_body(http_conn *c, const char *data, size_t n, size_t *used)
     return step == HTTP_BODY_MORE;
 }
 
-/* Use what has come. Whether more must come. */
+/* Uses the bytes in c->in. Returns whether more must come. */
 static bool use(http_conn *c)
 {
     if (c->phase == PHASE_HEAD)
         return c->in.len == 0 || use_head(c);
     size_t used = 0;
     bool more = use_body(c, c->in.len ? c->in.data : "", c->in.len, &used);
-    buf_drop(&c->in, used < c->in.len ? used : c->in.len); /* a fault has dropped all of it */
+    buf_drop(&c->in, used < c->in.len ? used : c->in.len); /* fail() has cleared it */
     return more;
 }
 
-/* The client sends no more. In the middle of a request there is nothing to answer. */
+/* Handles the end of a client's input. A request that is incomplete then gets a 400. */
 static void on_half_closed(http_conn *c)
 {
     c->half_closed = true;
@@ -559,7 +558,7 @@ static void on_half_closed(http_conn *c)
         fail_with(c, 400, "incomplete_request", "the connection was closed before the request was complete");
 }
 
-/* How much to read at once: of what is behind a request, which has to wait, not more than every client is given. */
+/* Returns how much to read at once. What follows the request waits in memory: so no more than the free allowance. */
 static size_t read_size(const http_conn *c)
 {
     size_t most = CHARGED_BUF_FREE;
@@ -569,7 +568,7 @@ static size_t read_size(const http_conn *c)
     return most;
 }
 
-/* Read once. Whether there was something. */
+/* Reads once. Returns whether anything came. */
 static bool read_some(http_conn *c)
 {
     ssize_t n =
@@ -593,7 +592,7 @@ static bool wants_bytes(const http_conn *c)
     return c->phase != PHASE_ANSWER && !c->broken;
 }
 
-/* Read and use, as far as the phase and fairness allow. */
+/* Reads and uses bytes, as far as the phase and fairness allow. */
 static void take_turn(http_conn *c)
 {
     int left = MAX_PER_TURN;
@@ -613,7 +612,7 @@ static void take_turn(http_conn *c)
         event_active(c->event, EV_READ, 0);
 }
 
-/* While its answer is made, a client may leave, or close its half. */
+/* Checks whether a client that waits for its answer has left, or closed its half. */
 static void look_at_client(http_conn *c)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
@@ -634,17 +633,18 @@ static void on_event(evutil_socket_t fd, short what, void *ctx)
     (void)fd;
     http_conn *c = ctx;
     if ((what & (EV_READ | EV_CLOSED)) ||
-        c->tls) /* TLS may have waited to write in order to read, or to read in order to write */
+        c->tls) /* TLS may need to write in order to read, and to read in order to write */
         c->readable = true;
     if (((what & EV_WRITE) || c->tls) && n_unsent(c) > 0)
         flush(c);
     if (wants_bytes(c))
         take_turn(c);
     if (c->phase == PHASE_ANSWER && (what & (EV_READ | EV_CLOSED)))
-        look_at_client(c); /* its request and its end may have come together */
+        look_at_client(c); /* its request and its end of input may have come together */
 }
 
-/* Something that a client skips and whoever has gone answers with a reset. A stream's own bytes do the same. */
+/* Sends bytes that a live client skips and a dead one answers with a reset. Not needed once a stream has begun: its own
+ * bytes do the same. */
 static void probe(http_conn *c)
 {
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -666,7 +666,7 @@ static double deadline_of(const http_conn *c)
     return c->since + timeout + (c->phase == PHASE_BODY ? (double)c->received / MIN_RATE : 0);
 }
 
-/* In the middle of an answer the timer is for probes, and for what is not read. */
+/* During an answer the timer serves probes, and clients that do not read. */
 static void on_answer_timer(http_conn *c)
 {
     if (n_unsent(c) > 0 && now_of(c) >= deadline_of(c)) {

@@ -1,4 +1,4 @@
-/* http_parser.c - see http_parser.h; numbers of sections are RFC 9112's */
+/* http_parser.c - see http_parser.h; numbers in parentheses are sections of RFC 9112 */
 #include "net/http_parser.h"
 
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static bool is_tchar(char c)
     return is_alnum(c) || (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
-/* Of a path or query. */
+/* Tells whether c may stand in a path or query. */
 static bool is_target_char(char c)
 {
     return is_alnum(c) || (c && strchr("-._~!$&'()*+,;=:@/?%", c));
@@ -83,7 +83,7 @@ static int too_long(const http_finder *s, http_fault *f)
     return bad(f, 431, "headers_too_large", "the header fields are too large");
 }
 
-/* A line ends here. Whether it is the head's last. */
+/* Ends a line. Returns whether it is the head's last. */
 static bool end_line(http_finder *s)
 {
     bool empty = s->at == s->line + 1;
@@ -116,7 +116,7 @@ int http_find_head(http_finder *s, const char *data, size_t n, http_fault *f)
     return 0;
 }
 
-/* Cut a word off the request line, which single blanks separate. NULL: there is none. */
+/* Cuts a word off the request line, whose words are separated by single blanks. NULL: there is none. */
 static char *cut_word(char **line)
 {
     char *word = *line, *blank = word ? strchr(word, ' ') : NULL;
@@ -144,7 +144,7 @@ static bool is_target(const char *t)
     return true;
 }
 
-/* "http://host/path" names the path of it (3.2.2); NULL: there is no host. An empty path is "/". */
+/* Returns the path in "http://host/path" (3.2.2), "/" if it is empty; NULL: there is no host. */
 static char *path_of_absolute(char *target)
 {
     char *host = strchr(target, ':') + 3, *path = host + strcspn(host, "/?");
@@ -152,7 +152,7 @@ static char *path_of_absolute(char *target)
         return NULL;
     if (*path == '/')
         return path;
-    path[-1] = '/'; /* the host is not needed */
+    path[-1] = '/'; /* overwrites the end of the host, which is not needed */
     return path - 1;
 }
 
@@ -209,7 +209,7 @@ static int parse_field(http_head *h, char *line, http_fault *f)
     return 0;
 }
 
-/* The line at *at without its CR LF; *at is moved behind it. */
+/* Returns the line at *at without its CR LF, and moves *at behind it. */
 static char *cut_line(char **at)
 {
     char *line = *at, *end = strstr(line, "\r\n");
@@ -218,7 +218,7 @@ static char *cut_line(char **at)
     return line;
 }
 
-/* How many fields there are of a name; *value: the first one's. */
+/* Counts the fields of a name; *value: the value of the first. */
 static int count_fields(const http_head *h, const char *name, const char **value)
 {
     int n = 0;
@@ -228,7 +228,7 @@ static int count_fields(const http_head *h, const char *name, const char **value
     return n;
 }
 
-/* host [":" port]: a name, an address, one in brackets. */
+/* Checks for host [":" port], where host is a name, an IPv4 address, or an IPv6 address in brackets. */
 static bool is_host(const char *s)
 {
     size_t n = *s == '[' ? strspn(s, "[0123456789abcdefABCDEF:.") : 0;
@@ -252,7 +252,7 @@ static int check_host(const http_head *h, http_fault *f)
     return !host || is_host(host) ? 0 : bad_header(f, "Host is no host");
 }
 
-/* Digits only; what is too large for 64 bits is as large as can be. */
+/* Parses digits only; saturates at UINT64_MAX. */
 static int parse_length(const char *s, uint64_t *n, http_fault *f)
 {
     *n = 0;
@@ -267,7 +267,7 @@ static int parse_length(const char *s, uint64_t *n, http_fault *f)
     return 0;
 }
 
-/* Where the body ends (6.3). */
+/* Finds out how the end of the body is told (6.3). */
 static int find_framing(http_head *h, http_fault *f)
 {
     const char *length = NULL, *coding = NULL;
@@ -287,7 +287,7 @@ static int find_framing(http_head *h, http_fault *f)
     return n_lengths ? parse_length(length, &h->length, f) : 0;
 }
 
-/* Whether any Connection field has the token. */
+/* Tells whether any Connection field has the token. */
 static bool connection_has(const http_head *h, const char *token)
 {
     for (int i = 0; i < h->n_fields; i++)
@@ -372,7 +372,7 @@ void http_body_init(http_body *b, const http_head *h)
     *b = (http_body){.framing = h->framing, .left = h->length};
 }
 
-/* *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ), all of it ignored (7.1.1). */
+/* Chunk extensions (7.1.1), which are ignored: *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ). */
 static const char *skip_blanks(const char *s)
 {
     return s + strspn(s, " \t");
@@ -431,7 +431,7 @@ static int check_trailer(http_body *b, http_fault *f)
     return n > 0 && b->line[n] == ':' ? 0 : bad_framing(f, "what follows the last chunk is no header field");
 }
 
-/* Take a character of a line. 1: the line is complete, in line, without its end; 0: it goes on; -1 with f set. */
+/* Adds a character to b->line. 1: the line is complete, without its CR LF; 0: it goes on; -1 with f set. */
 static int add_to_line(http_body *b, char c, http_fault *f)
 {
     bool after_cr = b->n_line > 0 && b->line[b->n_line - 1] == '\r';
@@ -447,7 +447,7 @@ static int add_to_line(http_body *b, char c, http_fault *f)
     return 0;
 }
 
-/* A line is complete. 1: the body is; -1 with f set. */
+/* Handles a complete line. 1: it ends the body; 0: the body goes on; -1 with f set. */
 static int take_line(http_body *b, http_fault *f)
 {
     bool empty = b->n_line == 0;
@@ -464,7 +464,7 @@ static int take_line(http_body *b, http_fault *f)
     return rc;
 }
 
-/* What is between pieces of a chunked body. */
+/* Reads the lines between the chunks of a body. */
 static http_body_step read_lines(http_body *b, const char *data, size_t n, size_t *used, http_fault *f)
 {
     while (*used < n && b->state != CHUNK_DATA) {

@@ -1,4 +1,4 @@
-/* http_server.c - see http_server.h: who is let in; http_conn.c is what happens then */
+/* http_server.c - see http_server.h: which connections are accepted; http_conn.c serves them */
 #include "net/http_server.h"
 
 #include <errno.h>
@@ -18,11 +18,12 @@
 struct http_server {
     http_shared s;
     struct evconnlistener *socket; /* NULL once it is stopped */
-    struct event *resting;         /* of socket */
+    struct event *resting;         /* from accept_rest(socket) */
     char address[128];
 };
 
-/* Whether there is room for one more of a kind, perhaps in the place of who has kept us waiting longest. */
+/* Returns whether there is room for one more connection of a kind, after closing the one that has kept us waiting
+ * longest if need be. */
 static bool make_room(http_shared *s, bool reserve)
 {
     int most = reserve ? s->options.reserve : s->options.max_connections;
@@ -48,8 +49,8 @@ static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct 
     http_conn_new(s, fd, client, reserve);
 }
 
-/* On connections answers leave at once, the kernel keeps a bounded part of them, and clients that have vanished are
- * noticed; they inherit this from the socket that they came by. */
+/* Sets options of the listening socket, which its connections inherit: answers are sent at once, the kernel buffers a
+ * bounded part of them, and vanished clients are noticed (keep-alive). */
 static void set_up_socket(int fd, size_t send_buffer)
 {
     int one = 1, idle = 60, every = 15, size = (int)send_buffer;

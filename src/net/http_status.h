@@ -1,4 +1,4 @@
-/* http_status.h - the words that go with a status of HTTP */
+/* http_status.h - reason phrases of HTTP statuses */
 #ifndef PUNICA_NET_HTTP_STATUS_H
 #define PUNICA_NET_HTTP_STATUS_H
 

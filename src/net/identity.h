@@ -2,7 +2,7 @@
 #ifndef PUNICA_NET_IDENTITY_H
 #define PUNICA_NET_IDENTITY_H
 
-/* This host's name, owned by the caller. */
+/* Returns this host's name, owned by the caller. */
 char *identity_host(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* inner_stream.c - streams between two roles of one process; see stream.h, event_loop.h
  *
- * What one end writes is in the other's buffer at once, and the other is told within the same turn of the loop: no
- * system call, no copy through the kernel. Nothing waits to be sent, so the one bound is what a role writes before it
- * returns to the loop. */
+ * Bytes written at one end are in the other's buffer at once, and its owner is told within the same turn of the loop:
+ * no system call, no copy through the kernel. Nothing waits to be sent, so a buffer is bounded only by what a role
+ * writes before it returns to the loop. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,11 +15,11 @@ struct inner_stream {
     net_stream base;    /* first */
     event_loop *on;     /* borrowed */
     inner_stream *peer; /* borrowed; NULL: not there yet, or closed */
-    buf in;             /* what has come; from `at` on it is not read */
+    buf in;             /* bytes that have come; those from `at` on are unread */
     size_t at;
-    struct event *news; /* active: there is something to tell the owner, of these: */
+    struct event *news; /* active: the owner must be told of one of these: */
     bool opens, has_bytes, has_ended;
-    bool finishing; /* what comes is dropped */
+    bool finishing; /* further bytes are dropped */
 };
 
 typedef struct {
@@ -38,7 +38,7 @@ static void tell_soon(inner_stream *s)
     event_active(s->news, EV_READ, 0);
 }
 
-/* The peer writes no more. */
+/* Notes that the peer will write no more. */
 static void end_stream(inner_stream *s)
 {
     s->has_ended = true;
@@ -107,7 +107,7 @@ static void free_stream(net_stream *base)
 
 static inner_stream *stream_new(event_loop *on);
 
-/* The other end goes to who listens. */
+/* Connects s to the acceptor, which gets the other end; without one the stream is lost. */
 static void open_stream(inner_stream *s)
 {
     inner_acceptor *door = s->on->door;
@@ -124,7 +124,7 @@ static void open_stream(inner_stream *s)
         s->base.events.open(s->base.events.ctx);
 }
 
-/* One thing at a time: the owner may free the stream from within `lost`. */
+/* Tells the owner of one thing only, since it may free the stream in its callback. */
 static void on_news(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;

@@ -1,8 +1,8 @@
 /* link.c - see link.h: a link's life
  *
- * Whatever goes wrong calls lose(), from anywhere, also from within callbacks: it only notes the reason. The rest is
- * done by finish() on the next turn of the loop. A peer that is sent away is told why; the connection stays open
- * behind the scenes (`parting`) until that has been read. link_state.h has the drawing. */
+ * Every failure calls lose(), from anywhere, also from within callbacks: it only notes the reason. finish() does the
+ * rest on the next turn of the loop. A peer that is refused is told why; its connection stays open (`parting`) until it
+ * has read that. link_state.h has the drawing. */
 #include "net/link.h"
 
 #include <stdio.h>
@@ -18,11 +18,11 @@
 #include "net/pack.h"
 
 static const double FIRST_PAUSE = 0.05, LONGEST_PAUSE = 2; /* seconds between two tries to connect */
-static const double STABLE_AFTER = 2;                      /* seconds a link is up for the pauses to begin anew */
-static const double PARTING_SECONDS = 1;                   /* for a peer that is refused to read why */
-static const double UNFINISHED = 6; /* times `silence` that a message may take: bytes that come need not make sense */
+static const double STABLE_AFTER = 2;                      /* seconds up after which the backoff starts over */
+static const double PARTING_SECONDS = 1;                   /* that a refused peer has to read why */
+static const double UNFINISHED = 6; /* times `silence` that a frame may take: a peer may send bytes for ever */
 
-/* How the log tells of an end: of whom, and why. */
+/* The log's words for the end of a link: with which peer, and why. */
 static const char LOST[] = "lost %s: %s", REFUSED[] = "refused %s: %s", REFUSED_BY[] = "refused by %s: %s",
                   UNREACHABLE[] = "cannot reach %s: %s; trying again", STRANGER[] = "%s did not say who it is: %s";
 
@@ -54,15 +54,15 @@ void link_endpoint_deinit(link_endpoint *end)
     free((char *)end->opt.model);
 }
 
-/* "runner gpu3/812 at 10.0.0.3:40112", as far as is known. */
+/* Writes "runner gpu3/812 at 10.0.0.3:40112" into l->peer, as far as that is known. */
 static void name_peer(net_link *l)
 {
     const char *who = l->talk ? session_peer(l->talk) : "";
     snprintf(l->peer, sizeof l->peer, "%s%s%s", who, *who ? " at " : "", l->where);
 }
 
-/* Loses the link: notes why, stops everything, and has finish() do the rest. told: the peer is being told why, and has
- * to be given the time to read it. */
+/* Loses the link: notes why, stops everything, and has finish() do the rest. told: the peer has been told why and needs
+ * time to read it. */
 static void lose(net_link *l, const char *how, bool told, const char *why)
 {
     if (l->state == LINK_LOST || l->state == LINK_PAUSING)
@@ -125,7 +125,7 @@ static void on_bytes(void *ctx)
     l->depth--;
 }
 
-/* The connection is made, TLS included: the session begins. */
+/* Begins the session: the connection is made, TLS included. */
 static void on_open(void *ctx)
 {
     net_link *l = ctx;
@@ -153,7 +153,7 @@ static void parting_is_over(void *ctx, const char *why)
         link_destroy(l);
 }
 
-/* Leave the connection open until the peer has read its last message and closed, or a moment has passed. A connecting
+/* Leaves the connection open until the peer has read its last message and closed, or a moment has passed. A connecting
  * link's next try ends it, too. */
 static void start_parting(net_link *l)
 {
@@ -163,7 +163,7 @@ static void start_parting(net_link *l)
         loop_timer_set(l->timer, PARTING_SECONDS);
 }
 
-/* Frees session and stream: the link is as before it connected. */
+/* Frees session and stream; the link is as it was before it connected. */
 static void disconnect(net_link *l)
 {
     session_free(l->talk);
@@ -173,7 +173,7 @@ static void disconnect(net_link *l)
     l->way = NULL;
 }
 
-/* Logs why the link was lost; the same refusal of the same peer once a minute only. */
+/* Logs why the link was lost; the same refusal of the same peer at most once a minute. */
 static void log_loss(net_link *l)
 {
     char what[sizeof l->end->said.line[0].what];
@@ -182,7 +182,7 @@ static void log_loss(net_link *l)
     log_line(again ? LOG_DEBUG : LOG_WARN, l->how, l->peer, l->why);
 }
 
-/* Waits until the next try: exponential backoff with jitter, which begins anew once a link has been stable. */
+/* Waits until the next try: exponential backoff with jitter, which starts over once a link has been stable. */
 static void start_pausing(net_link *l, bool was_stable)
 {
     if (was_stable || l->pause == 0)
@@ -193,7 +193,7 @@ static void start_pausing(net_link *l, bool was_stable)
     l->pause = l->pause * 2 < LONGEST_PAUSE ? l->pause * 2 : LONGEST_PAUSE;
 }
 
-/* The second half of lose(), from the loop, so outside of all callbacks: tells the owner, frees, and tries again. */
+/* The second half of lose(), called by the loop, outside of all callbacks: tells the owner, frees, and reconnects. */
 static void finish(void *ctx)
 {
     net_link *l = ctx;
@@ -224,7 +224,7 @@ static void finish(void *ctx)
     start_pausing(l, was_stable);
 }
 
-/* Whether the peer reads what it is sent. A burst may be large, but some of it has to leave within `silence`. */
+/* Tells whether the peer reads what it is sent. A burst may be large, but some of it has to leave within `silence`. */
 static bool is_reading(const net_link *l)
 {
     return stream_unsent(l->way) <= l->end->opt.max_unsent ||

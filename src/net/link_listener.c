@@ -1,7 +1,7 @@
 /* link_listener.c - see link.h: the listening side
  *
- * Who has connected and not proved itself yet is a stranger. Strangers are bounded, in all and for each network they
- * come from, so that nobody who may not join keeps out those who may. */
+ * A stranger is a peer that has connected and not proved itself yet. Strangers are bounded, in all and for each network
+ * they come from, so that unauthorised peers cannot keep out authorised ones. */
 #include <stdlib.h>
 
 #include "base/id_map.h"
@@ -11,7 +11,7 @@
 
 enum { MAX_STRANGERS = 1024, MAX_OF_NETWORK = 256 }; /* of all networks; of one */
 
-/* Where links come from (address_network()). */
+/* A network that links come from (address_network()). */
 struct link_network {
     uint64_t id;
     int n_links, n_strangers;
@@ -44,9 +44,9 @@ static bool is_stranger(const net_link *l)
     return !l->was_up;
 }
 
-/* Whether stranger a is hung up on before b: one that has been refused already before one that has not; then one of the
- * network with more strangers, so that no network can take the places of another; then the one that came first, since
- * whoever can prove itself needs only a moment. */
+/* Tells whether to hang up on stranger a before b: a refused one before one that is not; then one of the network with
+ * more strangers, so that no network can take the places of another; then the older one, since an authorised peer
+ * proves itself in a moment. */
 static bool is_missed_less(const net_link *a, const net_link *b)
 {
     if ((a->state == LINK_LOST) != (b->state == LINK_LOST))
@@ -56,7 +56,7 @@ static bool is_missed_less(const net_link *a, const net_link *b)
     return a->number < b->number;
 }
 
-/* The stranger who is missed least, of one network or (NULL) of all; *n: how many there are. NULL: there is none. */
+/* Returns the stranger to hang up on first, of one network or (NULL) of all; *n: how many there are. NULL: none. */
 static net_link *least_missed(link_listener *s, const link_network *of, int *n)
 {
     net_link *least = NULL;
@@ -75,7 +75,7 @@ static net_link *least_missed(link_listener *s, const link_network *of, int *n)
     return least;
 }
 
-/* Hangs up on a stranger if its network, or all together, have as many as they may. */
+/* Hangs up on a stranger of this network if it has as many as it may, else on one of any network if all have. */
 static void make_room(link_listener *s, const link_network *of)
 {
     int n;
@@ -89,7 +89,7 @@ static void make_room(link_listener *s, const link_network *of)
         link_hang_up(least, "many others have not done so either");
 }
 
-/* Hangs up on a stranger when there are no file descriptors for a new connection; false: there is none. */
+/* Hangs up on a stranger, since file descriptors are running out; false: there is no stranger. */
 static bool spare_one(void *ctx)
 {
     int n;
@@ -99,7 +99,7 @@ static bool spare_one(void *ctx)
     return least;
 }
 
-/* The network of an address; it is there as long as one of its links. */
+/* Counts one more link of an address's network, and returns that network; it lives as long as one of its links. */
 static link_network *join_network(link_listener *s, const char *from)
 {
     uint64_t id = address_network(from);

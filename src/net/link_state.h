@@ -1,6 +1,6 @@
-/* link_state.h - everything a link knows (internal to link.c and link_listener.c)
+/* link_state.h - the state of a link (internal to link.c and link_listener.c)
  *
- * What is said on a connection is session.c's business; a link is the life around its sessions:
+ * session.c handles what is said on one connection; a link outlives its sessions:
  *
  *   connecting side    pausing ──▶ connecting ──▶ talking ──▶ lost ──▶ pausing ...      link.c
  *   listening side                 connecting ──▶ talking ──▶ lost ──▶ freed            link.c, link_listener.c */
@@ -14,13 +14,13 @@
 
 typedef enum { LINK_PAUSING, LINK_CONNECTING, LINK_TALKING, LINK_LOST } link_state;
 
-/* What all links of a listener share, and a connecting link has for itself. */
+/* What all links of a listener share; a connecting link has one of its own. */
 typedef struct {
     net_loop *on;     /* borrowed: outlives it */
     link_options opt; /* its strings are owned */
     link_events events;
     proof_side side;
-    said_lines said; /* refusals in the log */
+    said_lines said; /* refusals logged lately */
 } link_endpoint;
 
 typedef struct link_network link_network; /* where links come from: link_listener.c's */
@@ -28,14 +28,14 @@ typedef struct link_network link_network; /* where links come from: link_listene
 struct net_link {
     link_endpoint *end; /* owned by the connecting side, else the listener's */
     link_state state;
-    bool was_up, freed; /* freed: by its owner from within a callback; finish() does it */
-    bool welcoming;     /* within `up` of an accepted link */
-    int depth;          /* callbacks we are within */
+    bool was_up, freed; /* freed: its owner called link_free() from within a callback; finish() frees it */
+    bool welcoming;     /* the callback `up` of an accepted link is running */
+    int depth;          /* of callbacks that are running */
     const char *how;    /* LINK_LOST: "lost %s: %s" and so on */
     char why[256];
-    net_stream *way; /* NULL when pausing, or when there is none to be had */
-    session *talk;   /* as long as way */
-    net_stream *parting;
+    net_stream *way;            /* the connection; NULL when pausing, or when it could not be tried */
+    session *talk;              /* exists as long as way */
+    net_stream *parting;        /* a connection kept open for a refused peer to read why; may be way */
     char where[128], peer[400]; /* the peer's address; the peer in words */
     double last_heard, up_since;
     loop_timer *timer, *finish;
@@ -47,22 +47,21 @@ struct net_link {
     uint64_t n_pauses;
     /* listening side only */
     link_listener *listener; /* borrowed; NULL: the connecting side */
-    net_link *prev, *next;   /* of the listener's */
-    link_network *from;      /* borrowed: of the listener's */
-    uint64_t number;         /* that they came in */
+    net_link *prev, *next;   /* in the listener's list */
+    link_network *from;      /* borrowed from the listener */
+    uint64_t number;         /* in order of arrival */
 };
 
-/* Strings of the options are copied. */
+/* Initialises an endpoint. Strings of the options are copied. */
 void link_endpoint_init(link_endpoint *end, net_loop *on, const link_options *o, const link_events *e, proof_side side);
 void link_endpoint_deinit(link_endpoint *end);
 
-/* A link of the listener's to a peer at this address, which has connected: way becomes its own. */
+/* Begins a link of a listener over way, which it takes over, to a peer at address `from`. */
 void link_accept(net_link *l, net_stream *way, const char *from);
 net_link *link_new(link_endpoint *end, link_listener *listener);
 void link_destroy(net_link *l);
 
-/* Destroys a link of the listener's that has not come up, and logs why, unless it was lost for another reason before.
- */
+/* Destroys an accepted link that has not come up, and logs why unless it was lost for another reason before. */
 void link_hang_up(net_link *l, const char *why);
 
 /* Takes a link that is being destroyed out of its listener's list. */

@@ -1,9 +1,8 @@
-/* loop.h - what a role lives on: an event loop with its clock, timers, randomness and connections
+/* loop.h - what a role runs on: an event loop with its clock, timers, randomness and connections
  *
- * Roles (frontend's dispatch, scheduler's server, runner) and links reach the outside through this and nothing else, so
- * that the same code runs in production and in virtual time. Two implementations: event_loop.h, on libevent and
- * sockets, and sim/, where time, network and chance are simulated. Which one is chosen where the program is put
- * together. One thread. */
+ * Roles (frontend's dispatch, scheduler's server, runner) and links reach the outside world only through this, so that
+ * the same code runs in production and in virtual time. Two implementations: event_loop.h, on libevent and sockets, and
+ * sim/, where time, network and chance are simulated. The program's main part chooses. One thread. */
 #ifndef PUNICA_NET_LOOP_H
 #define PUNICA_NET_LOOP_H
 
@@ -14,7 +13,7 @@
 #include "net/stream.h"
 
 typedef struct net_loop net_loop;
-typedef struct loop_timer { net_loop *on; } loop_timer; /* what implementations begin theirs with */
+typedef struct loop_timer { net_loop *on; } loop_timer; /* first member of an implementation's timer */
 
 typedef struct {
     double (*now)(net_loop *); /* see the functions below */
@@ -30,25 +29,25 @@ typedef struct {
 
 struct net_loop { const loop_ops *ops; };
 
-/* Seconds of a clock that never goes back nor jumps; its zero means nothing. */
+/* Returns seconds of a monotonic clock, with an arbitrary zero. */
 static inline double loop_now(net_loop *l)
 {
     return l->ops->now(l);
 }
 
-/* Seconds since the epoch, as this host believes: may be wrong, may jump. */
+/* Returns seconds since the epoch by this host's clock, which may be wrong and may jump. */
 static inline double loop_wall(net_loop *l)
 {
     return l->ops->wall(l);
 }
 
-/* n bytes that nobody can guess. */
+/* Fills n bytes with random numbers that nobody can guess. */
 static inline void loop_random(net_loop *l, void *to, size_t n)
 {
     l->ops->random(l, to, n);
 }
 
-/* 64 bits that nobody can guess, never 0. */
+/* Returns 64 random bits that nobody can guess, never 0. */
 static inline uint64_t loop_random_id(net_loop *l)
 {
     uint64_t x = 0;
@@ -57,13 +56,13 @@ static inline uint64_t loop_random_id(net_loop *l)
     return x;
 }
 
-/* A timer that is not set. fire is called from the loop, never from within loop_timer_set(). */
+/* Makes a timer, not set yet. fire is called from the loop, never from within loop_timer_set(). */
 static inline loop_timer *loop_timer_new(net_loop *l, void (*fire)(void *ctx), void *ctx)
 {
     return l->ops->timer_new(l, fire, ctx);
 }
 
-/* Fire once, so many seconds from now; what it was set to before is forgotten. */
+/* Makes the timer fire once, so many seconds from now, in place of any earlier setting. */
 static inline void loop_timer_set(loop_timer *t, double seconds)
 {
     t->on->ops->timer_set(t, seconds);

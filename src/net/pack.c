@@ -40,7 +40,7 @@ void pack_bytes(buf *out, unsigned field, const void *bytes, size_t n)
     buf_add(out, bytes, n);
 }
 
-/* What is left of packed bytes. */
+/* Packed bytes that are still to be read. */
 typedef struct { const uint8_t *at, *end; } packed;
 
 static bool read_varint(packed *p, uint64_t *value)
@@ -55,8 +55,8 @@ static bool read_varint(packed *p, uint64_t *value)
     return false;
 }
 
-/* The next field: its number, and its value, which for bytes is their count; they are skipped. Only the two kinds that
- * a Step is made of. */
+/* Reads the next field: its number and its value; for bytes the value is their count, and they are skipped. Only the
+ * two wire types that a Step consists of; false for others, or when the bytes are malformed. */
 static bool read_field(packed *p, uint64_t *field, bool *is_bytes, uint64_t *value)
 {
     if (!read_varint(p, field) || !read_varint(p, value))
@@ -94,8 +94,8 @@ bool pack_peek_step(const void *bytes, size_t n, step_numbers *out)
     return true;
 }
 
-/* Memory is handed out from front to back and taken back all at once. A message that needs more than the block
- * gets further blocks for itself; the next one finds a larger block, within what is usual. */
+/* An arena for one message at a time. A message that needs more than the arena's block gets further blocks of its own;
+ * for the next one the block is made larger, up to USUAL. */
 typedef struct block {
     struct block *next;
     _Alignas(16) char data[];
@@ -104,8 +104,8 @@ typedef struct block {
 struct unpacker {
     ProtobufCAllocator allocator;
     char *data;       /* [cap] */
-    size_t cap, used; /* used: of data, may be more than cap */
-    block *extra;     /* what did not fit */
+    size_t cap, used; /* used: by this message in all, may be more than cap */
+    block *extra;     /* blocks for what did not fit into data */
     size_t limit;
 };
 
@@ -146,7 +146,7 @@ static void drop_extra(unpacker *u)
     }
 }
 
-/* A block that would have held the last message, within what is usual. */
+/* Frees the last message, and makes the block large enough for one like it, up to USUAL. */
 static void start_over(unpacker *u)
 {
     enum { USUAL = 1 << 20 };

@@ -1,7 +1,7 @@
 /* pack.h - messages to bytes and back
  *
- * A message can be packed whole, or piece by piece as its parts become known: a packed message is its packed fields
- * one after the other, so parts of a repeated field are simply appended. */
+ * A message can be packed whole, or piece by piece as its parts become known: a packed message is the concatenation
+ * of its packed fields, so parts of a repeated field are simply appended. */
 #ifndef PUNICA_NET_PACK_H
 #define PUNICA_NET_PACK_H
 
@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "net/wire.pb-c.h"
 
-/* Fields of wire.proto that are packed or read piece by piece. Those of Message are MESSAGE__WHAT_*. */
+/* Numbers of fields in wire.proto that are packed or read piece by piece. Those of Message are MESSAGE__WHAT_*. */
 enum {
     COMMANDS_COMMANDS = 2,
     STEP_N_SEEN = 2,
@@ -23,32 +23,32 @@ enum {
     RESULTS_ENDS = 2
 };
 
-/* Append a whole message. */
+/* Appends a whole message. */
 void pack_message(buf *out, const Message *m);
 
-/* Append part as a field of this number: of a message that is being packed piece by piece. */
+/* Appends part as a field of this number to a message that is being packed piece by piece. */
 void pack_field(buf *out, unsigned field, const ProtobufCMessage *part);
 
-/* Append bytes, already packed, as a field of this number. */
+/* Appends bytes, already packed, as a field of this number. */
 void pack_bytes(buf *out, unsigned field, const void *bytes, size_t n);
 
-/* The numbers of a Step. */
+/* Some fields of a Step. */
 typedef struct {
     uint64_t n_seen;
     uint32_t reset, n_requests;
 } step_numbers;
 
-/* Look into a packed message without unpacking it: whether it is a well-formed Step, and its numbers. */
+/* Reads some fields of a packed message without unpacking it. False: it is not a well-formed Step. */
 bool pack_peek_step(const void *bytes, size_t n, step_numbers *out);
 
-/* Reads messages one at a time, all in the same memory. */
+/* Unpacks messages one at a time, all in the same memory. */
 typedef struct unpacker unpacker;
 
-/* limit: bytes that one unpacked message may take. */
+/* limit: the most bytes that one unpacked message may take. */
 unpacker *unpacker_new(size_t limit);
 void unpacker_free(unpacker *u);
 
-/* Valid until the next call; NULL: not a Message, or too large a one. */
+/* Returns the message, valid until the next call; NULL: it is not a Message, or too large. */
 const Message *unpacker_read(unpacker *u, const void *bytes, size_t n);
 
 #endif

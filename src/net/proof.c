@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* The length first, so that no other pair of Hellos gives the same text. */
+/* Adds the part behind its length, so that no other pair of Hellos gives the same text. */
 static void add_counted(buf *out, const buf *part)
 {
     for (int shift = 0; shift < 64; shift += 8)
@@ -15,7 +15,7 @@ static void add_counted(buf *out, const buf *part)
     buf_add(out, part->data, part->len);
 }
 
-/* What only those who know the secret can make of the two Hellos, for this purpose. */
+/* Computes the HMAC of purpose, speaker and both Hellos. */
 static void derive(const char *secret, const char *purpose, proof_side speaker, const buf hello[2],
                    uint8_t mac[PROOF_BYTES])
 {

@@ -1,7 +1,7 @@
-/* said_lines.h - which lines were logged not long ago, so that the same is not logged all the time
+/* said_lines.h - rate limit of the log: which lines were logged during the last minute
  *
- * Remembers some lines for a minute each. When all places are taken by lines younger than that, further lines count as
- * logged too: whoever can make us log must not fill the log. One thread. */
+ * When all places are taken by lines younger than a minute, further lines count as logged too: a peer that can make us
+ * log must not flood the log. One thread. */
 #ifndef PUNICA_NET_SAID_LINES_H
 #define PUNICA_NET_SAID_LINES_H
 
@@ -17,8 +17,8 @@ typedef struct {
     } line[N_SAID_LINES];
 } said_lines;
 
-/* Whether a line was logged not long ago, or too much else. If not, it is remembered in place of the oldest. now:
- * seconds of any clock. */
+/* Tells whether a line was logged during the last minute, or too many others were. If not, it is remembered in place of
+ * the oldest. now: seconds of any clock. */
 bool said_lines_repeats(said_lines *said, const char *what, double now);
 
 void said_lines_forget(said_lines *said);

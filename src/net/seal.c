@@ -10,8 +10,8 @@
 #include "base/mem.h"
 
 struct seal {
-    EVP_MAC_CTX *mac; /* knows the key */
-    uint64_t n_made;
+    EVP_MAC_CTX *mac; /* has the key */
+    uint64_t n_made;  /* the next message's sequence number */
 };
 
 seal *seal_new(const uint8_t *key, size_t n)

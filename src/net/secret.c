@@ -24,7 +24,7 @@ void secret_hide_environment(void)
         return;
     free(of_environment);
     of_environment = xstrdup(value);
-    OPENSSL_cleanse(value, strlen(value)); /* where /proc/PID/environ shows it */
+    OPENSSL_cleanse(value, strlen(value)); /* this memory is what /proc/PID/environ shows */
     unsetenv("PUNICA_SECRET");
 }
 
@@ -33,7 +33,7 @@ bool secret_was_in_environment(void)
     return of_environment;
 }
 
-/* Bits of n values of a byte each, as if each were drawn by itself with the frequencies they have. */
+/* Returns the Shannon entropy of n bytes, in bits, by the frequencies they have. */
 static double bits_of(const unsigned char *value, size_t n)
 {
     size_t count[256] = {0};
@@ -46,7 +46,8 @@ static double bits_of(const unsigned char *value, size_t n)
     return bits;
 }
 
-/* Of the characters, or of the steps from one to the next if that is less: "abcdefgh" is one step again and again. */
+/* Returns the entropy of the characters, or of the differences between neighbours if that is less: in "abcdefgh" these
+ * are all the same. */
 static double guess_bits(const char *secret)
 {
     size_t n = strlen(secret);
@@ -80,7 +81,7 @@ static int check_mode(const char *file, err *e)
     return 0;
 }
 
-/* The lines of text that are not empty. */
+/* Splits text into its lines that are not empty, and checks each. */
 static int split(char *text, const char *from, char *secret[MAX_SECRETS], err *e)
 {
     char *rest = NULL;

@@ -1,8 +1,8 @@
-/* secret.h - the cluster's shared secret, as people give it
+/* secret.h - where the cluster's shared secret is read from
  *
- * A file with one line, or two: then the first is shown to others and both are believed, so that a secret can be
- * changed without stopping anything (docs/OPERATIONS.md). Or the environment, PUNICA_SECRET. What is weak, or lies
- * open, is refused. */
+ * From a file with one line, or two: then we use the first and accept both, so that a secret can be changed without
+ * stopping anything (docs/OPERATIONS.md). Or from the environment, PUNICA_SECRET. A secret that is weak, or in a file
+ * that others can read, is refused. */
 #ifndef PUNICA_NET_SECRET_H
 #define PUNICA_NET_SECRET_H
 
@@ -12,17 +12,18 @@
 
 #define MAX_SECRETS 2
 
-/* Take PUNICA_SECRET out of the environment, also out of what /proc shows of it: neither this process nor one it starts
- * has it there any more. To be called first of all; secrets_read() knows it. */
+/* Removes PUNICA_SECRET from the environment, also from /proc/PID/environ, and keeps it for secrets_read(). So
+ * processes that this one starts do not get it. To be called before anything else. */
 void secret_hide_environment(void);
 bool secret_was_in_environment(void);
 
-/* The secrets of file, or if that is NULL the one of the environment; NULL behind the last, owned by the caller. -1
- * with e set: there is none, it is too easy to guess, or others than the file's owner and group may read the file. */
+/* Reads the secrets of file, or of the environment if file is NULL; NULL behind the last, owned by the caller. -1 with
+ * e set: there is none, one is too easy to guess, or the file can be read by others than its owner and group, or
+ * written by others than its owner. */
 int secrets_read(const char *file, char *secret[MAX_SECRETS], err *e);
 
-/* Whether nobody will guess it, as far as can be seen: 16 characters, and not of a simple pattern. from: whose, for e.
- */
+/* Checks that a secret is hard to guess, as far as can be seen: at least 16 characters, and no simple pattern. from:
+ * where it comes from, for e. */
 int secret_check(const char *secret, const char *from, err *e);
 
 #endif

@@ -16,9 +16,9 @@
 
 enum {
     MAX_STRANGER_MESSAGE = 4096,    /* bytes of a message before the peer has proved itself */
-    MAX_STRANGER_UNSENT = 64 << 10, /* bytes waiting for it until then */
+    MAX_STRANGER_UNSENT = 64 << 10, /* bytes that may wait to be sent to it until then */
     MAX_NAME = 200,
-    UNPACKED_PER_BYTE = 16, /* memory that a received byte may cost */
+    UNPACKED_PER_BYTE = 16, /* bytes of memory that a received byte may take when unpacked */
     CLOSE_CODE = WSLAY_CODE_POLICY_VIOLATION,
     CLOSE_REASON_MAX = 122
 };
@@ -32,17 +32,16 @@ struct session {
     proof_side side;
     session_events events;
     stage stage;
-    wslay_event_context_ptr ws; /* from greeting on; NULL on a private way */
+    wslay_event_context_ptr ws; /* from STAGE_GREETING on; NULL on a private way */
     char key[UPGRADE_KEY_SIZE];
-    buf hello[2];      /* by side: as sent and received */
+    buf hello[2];      /* by side: packed, as sent and received */
     Message *greeting; /* the peer's Hello; NULL: not yet */
-    char
-        *secret; /* by which both prove themselves: of the credentials, or the TLS channel's key; NULL: not known yet */
+    char *secret;      /* shared by both sides: from the credentials, or the TLS channel's key; NULL: not known yet */
     char peer[MAX_NAME + 32];
     unpacker *in;     /* when up */
-    seal *seals[2];   /* by side, when up: of the messages it sends */
-    double framed_at; /* the last frame was complete */
-    buf out, frames;  /* a message being sent; as it goes out */
+    seal *seals[2];   /* when up; by side: for the messages that it sends */
+    double framed_at; /* when the last frame was complete */
+    buf out, frames;  /* a message being sent; its frames */
     uint64_t mask_seed, n_masks;
 };
 
@@ -83,11 +82,11 @@ void session_free(session *s)
     free(s);
 }
 
-/* What a frame of a private way begins with. */
+/* The header of a frame on a private way. */
 typedef struct {
-    size_t n;
-    bool is_goodbye;
-} private_head; /* bytes behind it; they say why we go */
+    size_t n;        /* bytes behind it */
+    bool is_goodbye; /* they say why the session ends */
+} private_head;
 
 static void send_private(session *s, bool is_goodbye, const void *bytes, size_t n)
 {
@@ -97,7 +96,7 @@ static void send_private(session *s, bool is_goodbye, const void *bytes, size_t 
     stream_write(s->way, s->frames.data, s->frames.len);
 }
 
-/* Send what wslay has queued. */
+/* Sends what wslay has queued. */
 static int send_queued(session *s)
 {
     buf_clear(&s->frames);
@@ -141,7 +140,7 @@ static void end(session *s, session_over how, const char *why)
     s->events.over(s->events.ctx, how, why);
 }
 
-/* Put the bytes out as one frame. */
+/* Sends the bytes as one frame. */
 static void send_bytes(session *s, const void *bytes, size_t n)
 {
     if (s->way->is_private) {
@@ -203,13 +202,13 @@ static void send_proof(session *s)
     send_message(s, &s->out, &m);
 }
 
-/* Who listens has to be a scheduler, whatever it says. */
+/* Returns the role that the peer's certificate must name: the one in its Hello, but a listener must be a scheduler. */
 static const char *role_it_needs(const session *s, const Hello *h)
 {
     return role_names[s->side == SIDE_CONNECTING ? HELLO__ROLE__SCHEDULER : h->role];
 }
 
-/* Whether its Hello keeps it out, and why. Written so that it is true on both sides. */
+/* Tells whether the peer is refused for its Hello, and why: in words that are true on both sides. */
 static bool is_misfit(const session *s, const Hello *h, char *why, size_t n)
 {
     const char *model = s->opt->model, *role;
@@ -227,7 +226,8 @@ static bool is_misfit(const session *s, const Hello *h, char *why, size_t n)
     return true;
 }
 
-/* Without a secret in the credentials it is the key of the TLS channel. */
+/* Chooses the secret: the connecting side's first one, or the TLS channel's key where the credentials have none. The
+ * listening side finds out by the peer's proof (believe()). */
 static void choose_secret(session *s)
 {
     const char *first = s->opt->own->secret[0];
@@ -264,8 +264,8 @@ static void receive_hello(session *s, const uint8_t *bytes, size_t n)
         send_proof(s);
 }
 
-/* Whether the proof is right, by the secret that was shown or, listening, by any that is believed: which then is the
- * session's. */
+/* Checks the peer's proof, by the session's secret or, while there is none, by each that we accept: the one that fits
+ * becomes the session's. */
 static bool believe(session *s, const uint8_t *mac, size_t n)
 {
     if (s->secret)
@@ -287,8 +287,8 @@ static void start_sealing(session *s)
     }
 }
 
-/* The connecting side proves itself first: nobody gets a proof out of a listener without having given one, nor before
- * the listener's owner has had a look at it. */
+/* Handles the peer's proof. The connecting side proves itself first: a listener gives its proof only to a peer that has
+ * proved itself, and that its owner has not refused in `up`. */
 static void receive_proof(session *s, const uint8_t *bytes, size_t n)
 {
     Message *m = message__unpack(NULL, n, bytes);
@@ -315,7 +315,7 @@ static void receive_proof(session *s, const uint8_t *bytes, size_t n)
         s->events.up(s->events.ctx, s->greeting->hello);
 }
 
-/* Whether the message is behind its seal. */
+/* Tells whether bytes begin with the right seal for the message behind it. */
 static bool is_sealed(session *s, const uint8_t *bytes, size_t n)
 {
     uint8_t mac[SEAL_BYTES];
@@ -339,7 +339,7 @@ static void receive_message(session *s, const uint8_t *bytes, size_t n)
         s->events.message(s->events.ctx, m);
 }
 
-/* The peer says goodbye, with a code and perhaps a reason; wslay gives none where we broke its rules. */
+/* Handles a close frame: a code and perhaps a reason. wslay sends no reason where it found a protocol error. */
 static void receive_close(session *s, const struct wslay_event_on_msg_recv_arg *m)
 {
     char why[CLOSE_REASON_MAX + 8];
@@ -396,7 +396,8 @@ static ssize_t receive_bytes(wslay_event_context_ptr ws, const uint8_t *from, si
     return (ssize_t)n;
 }
 
-/* Masks are to confuse proxies, not to keep secrets: nobody outside can foresee them. */
+/* Makes a mask. Masks protect proxies from chosen bytes, so they need only be unpredictable to outsiders, not secret
+ * for ever. */
 static int make_mask(wslay_event_context_ptr ws, uint8_t *to, size_t n, void *ctx)
 {
     (void)ws;
@@ -407,7 +408,7 @@ static int make_mask(wslay_event_context_ptr ws, uint8_t *to, size_t n, void *ct
     return 0;
 }
 
-/* The HTTP exchange is done: frames from now on. */
+/* Goes over to WebSocket frames: the HTTP exchange is done. */
 static void start_frames(session *s)
 {
     static const struct wslay_event_callbacks callbacks = {.recv_callback = give_bytes,
@@ -469,7 +470,7 @@ static void read_head(session *s)
     start_frames(s);
 }
 
-/* Pongs. A stranger that asks for many and reads none is not worth the memory. */
+/* Sends pongs. Ends the session with a stranger that asks for many and reads none, to bound its memory. */
 static void send_answers(session *s)
 {
     send_queued(s);
@@ -485,7 +486,7 @@ static void refuse_frame(session *s)
     end(s, OVER_BY_US, why);
 }
 
-/* Frames are whole: the peer writes each at once. */
+/* Reads frames of a private way. They are always complete: the peer writes each in one call. */
 static void read_private(session *s)
 {
     size_t have;

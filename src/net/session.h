@@ -3,7 +3,7 @@
  *   connecting side                              listening side
  *     GET ──────────────────────────────────────▶                      upgrade.h
  *     ◀────────────────────────────────────── 101
- *     Hello ───────────▶   ◀─────────────── Hello                      who, which version, which model
+ *     Hello ───────────▶   ◀─────────────── Hello                      role, name, version, model
  *     Proof ────────────────────────────────────▶  up                  proof.h
  *     up  ◀──────────────────────────────── Proof
  *     ◀──── messages and pings, both ways ──────▶                      each message behind its seal (seal.h)
@@ -11,8 +11,8 @@
  * On a private stream (stream.h) there is neither upgrade nor WebSocket nor seal: a frame is a length and its bytes.
  * The rest is the same.
  *
- * It works on a stream that its owner has opened and closes. When the session is over, for
- * whatever reason, it says so once and does nothing any more. */
+ * A session works on a stream that its owner opens and closes. When it ends other than by its owner's session_close()
+ * or session_stop(), it calls `over` once and does nothing any more. */
 #ifndef PUNICA_NET_SESSION_H
 #define PUNICA_NET_SESSION_H
 
@@ -23,11 +23,12 @@
 
 typedef struct session session;
 
-/* Who ended it: we did, and the peer has been told why; the peer, which told us; or it just broke. */
+/* How a session ended: we ended it and told the peer why; the peer ended it and told us; or the connection broke. */
 typedef enum { OVER_BY_US, OVER_BY_PEER, OVER_BROKEN } session_over;
 
-/* up: the peer has proved itself; on the listening side it does not know yet, and nothing can be sent from within the
- * call but a refusal, with session_close(). message: one has come. over: must not free the session. */
+/* up: the peer has proved itself; on the listening side it does not know yet, so nothing can be sent from within the
+ * call but a refusal, with session_close(). message: one has come. over: the session has ended; the callback must not
+ * free it. */
 typedef struct {
     void (*up)(void *ctx, const Hello *hello);
     void (*message)(void *ctx, const Message *m);
@@ -40,29 +41,29 @@ session *session_new(net_loop *on, net_stream *way, const link_options *o, proof
                      const session_events *events);
 void session_free(session *s); /* leaves way alone */
 
-/* The connection is there; host: what the connecting side asks for. */
+/* Begins the session, once the stream is open. host: for the connecting side's HTTP request. */
 void session_begin(session *s, const char *host);
 
-void session_read(session *s);                                /* way has bytes */
-void session_send(session *s, const void *message, size_t n); /* packed; when up */
+void session_read(session *s);                                /* reads what has come on the stream */
+void session_send(session *s, const void *message, size_t n); /* sends a packed message; does nothing unless up */
 
-/* When up: a ping, and an empty message with it. Seals are numbered, so a message before it that did not come, since
- * noise made something else of its frame, is missed then at the latest, also where no other would follow. */
+/* Sends a ping and an empty message; does nothing unless up. Seals are numbered, so the empty message reveals a loss
+ * before it: noise may have turned the frame of the last message into something else. */
 void session_ping(session *s);
 
-/* End it: tell the peer why if it is far enough for that, and say nothing more. over is not called. */
+/* Ends the session, and tells the peer why if it is at a stage where it can be told. over is not called. */
 void session_close(session *s, const char *why);
-void session_stop(session *s); /* the same, but the peer is not told */
+void session_stop(session *s); /* the same without telling the peer */
 
 bool session_is_up(const session *s);
 
-/* When up: whether what the two sides proved themselves by is still what peers are believed by. */
+/* Tells whether the secret that the two sides, now up, proved themselves with is still accepted. */
 bool session_is_believed(const session *s);
 
-/* When the last frame of any kind, ping or message, had come to its end; or it was made. */
+/* Returns when the last frame of any kind, ping or message, was complete; at first when the session was made. */
 double session_framed_at(const session *s);
 
-/* "runner gpu3/812", as the peer said itself; "" before its Hello. */
+/* Returns "runner gpu3/812", as the peer names itself; "" before its Hello. */
 const char *session_peer(const session *s);
 
 #endif

@@ -47,14 +47,14 @@ typedef struct {
     acceptor_events events;
     const credentials *own; /* borrowed */
     struct evconnlistener *socket;
-    struct event *resting;   /* of socket */
-    struct event *next_turn; /* when it takes connections again; pending: it has taken enough in this one */
-    int n_taken;             /* in this turn of the loop */
+    struct event *resting;   /* from accept_rest(socket) */
+    struct event *next_turn; /* pending: enough connections were accepted in this turn; it enables socket again */
+    int n_taken;             /* connections accepted in this turn of the loop */
     char address[128];
-    struct sockaddr_un path; /* sun_path "" unless a unix socket with a file */
+    struct sockaddr_un path; /* of a unix socket's file; sun_path "": there is none */
 } socket_acceptor;
 
-/* What went wrong with the connection, in words. */
+/* Writes into why what went wrong with the connection. */
 static void explain(const socket_stream *s, short what, char *why, size_t n)
 {
     int os = EVUTIL_SOCKET_ERROR(), dns = bufferevent_socket_get_dns_error(s->bev);
@@ -74,7 +74,7 @@ static void set_open(socket_stream *s)
 {
     int on = 1;
     setsockopt(bufferevent_getfd(s->bev), IPPROTO_TCP, TCP_NODELAY, &on,
-               sizeof on); /* a unix socket has no need of it */
+               sizeof on); /* fails on a unix socket, which does not need it */
     s->base.is_open = true;
 }
 
@@ -125,8 +125,8 @@ static struct evbuffer *output(socket_stream *s)
     return bufferevent_get_output(s->bev);
 }
 
-/* Write at once what the socket takes, without a turn of the loop: a token is on its way sooner. The rest, and all of
- * it where TLS has to see it first, goes through the bufferevent. */
+/* Writes at once what the socket takes, without a turn of the loop: a token leaves sooner. The rest, and everything
+ * under TLS, goes through the bufferevent. */
 static void write_bytes(net_stream *base, const void *bytes, size_t n)
 {
     socket_stream *s = (socket_stream *)base;
@@ -251,7 +251,7 @@ static void free_dialer(dialer *base)
     free(d);
 }
 
-/* Whether a host name has to be looked up. */
+/* Tells whether the address has a host name, which must be looked up. */
 static bool needs_dns(const address *a)
 {
     struct sockaddr_storage s;
@@ -282,16 +282,16 @@ dialer *socket_dialer_new(net_loop *l, const char *to, const credentials *own, e
     return NULL;
 }
 
-/* Whether the descriptor, the lowest there was, is among the last that this process can have: those are kept for what
- * it opens itself, and for peers that prove themselves. */
+/* Tells whether fd, the lowest that was free, is among the last DESCRIPTORS_KEPT that this process can have: they are
+ * reserved for files it opens itself, and for peers that prove themselves. */
 static bool is_scarce(int fd)
 {
     struct rlimit files;
     return getrlimit(RLIMIT_NOFILE, &files) == 0 && (rlim_t)fd + DESCRIPTORS_KEPT >= files.rlim_cur;
 }
 
-/* libevent takes all that have come before it turns to anything else: many that come at once would keep everybody
- * waiting. */
+/* Counts a connection, and stops accepting for this turn of the loop after ACCEPTED_PER_TURN: libevent would accept all
+ * that wait before it does anything else, and a burst of connections would hold up everything. */
 static void count_accepted(socket_acceptor *a)
 {
     if (++a->n_taken < ACCEPTED_PER_TURN)
@@ -314,9 +314,9 @@ static void on_accept_error(struct evconnlistener *socket, void *ctx)
     socket_acceptor *a = ctx;
     int why = errno;
     if ((why == EMFILE || why == ENFILE) && a->events.spare(a->events.ctx))
-        return; /* it is tried again on the next turn */
+        return; /* libevent tries again on the next turn */
     log_warn("cannot take a connection: %s", strerror(why));
-    evconnlistener_disable(socket); /* `resting` wakes it */
+    evconnlistener_disable(socket); /* `resting` enables it again */
 }
 
 static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct sockaddr *from, int from_len, void *ctx)
@@ -339,7 +339,7 @@ static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct 
     count_accepted(a);
 }
 
-/* A socket file that nobody listens on any more is in the way of a new one. */
+/* Removes a socket file that nobody listens on any more: bind() would fail. */
 static void remove_stale(const struct sockaddr_un *path)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

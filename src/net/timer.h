@@ -10,7 +10,7 @@ static inline struct timeval timer_seconds(double seconds)
     return (struct timeval){.tv_sec = whole, .tv_usec = (suseconds_t)((seconds - (double)whole) * 1e6)};
 }
 
-/* Run a timer's callback in so many seconds from now, and no sooner if it was set before. */
+/* Makes a timer fire in so many seconds from now, in place of any earlier setting. */
 static inline void timer_set(struct event *timer, double seconds)
 {
     struct timeval t = timer_seconds(seconds);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Why the last operation failed, in words. */
+/* Writes into text why the last operation failed. */
 static void last_error(char *text, size_t n)
 {
     unsigned long code = ERR_peek_last_error();
@@ -25,7 +25,8 @@ static int fail(SSL_CTX *c, const char *what, const char *file, err *e)
     return err_set(e, "cannot use %s %s: %s", what, file, why);
 }
 
-/* Links last: no session is taken up again, so that each has shown its certificate itself. */
+/* Makes a context without session resumption, so that every connection shows its certificate; links are long-lived, so
+ * full handshakes are rare. */
 static SSL_CTX *make(const SSL_METHOD *method)
 {
     SSL_CTX *c = SSL_CTX_new(method);

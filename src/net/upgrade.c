@@ -68,13 +68,13 @@ void upgrade_write_refusal(buf *out, const char *why)
         strlen(why) + 1, why);
 }
 
-/* Where the line ends; every line of a head does. */
+/* Returns the end of the line, which every line of a head has. */
 static const char *line_end(const char *line, const char *end)
 {
     return memmem(line, (size_t)(end - line), "\r\n", 2);
 }
 
-/* Whether the line is a field of this name; its value is then what stands behind the colon, without blanks around. */
+/* Tells whether the line is a field of this name; its value is then without the blanks around it. */
 static bool is_field(const char *line, const char *to, const char *name, const char **value, size_t *len)
 {
     size_t name_len = strlen(name);
@@ -90,7 +90,7 @@ static bool is_field(const char *line, const char *to, const char *name, const c
     return true;
 }
 
-/* The value of the first field of this name in a head that ends in an empty line; false: there is none. */
+/* Finds the value of the first field of this name in a head that ends in an empty line; false: there is none. */
 static bool find_field(const char *head, size_t n, const char *name, const char **value, size_t *len)
 {
     const char *end = head + n;

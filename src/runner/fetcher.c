@@ -15,8 +15,8 @@
 typedef struct wanted {
     fetcher *of;
     Want want;  /* its strings are owned */
-    process *p; /* NULL: it waits its turn */
-    bool told;  /* what became of it: */
+    process *p; /* NULL: it waits for its turn */
+    bool told;  /* the process has reported the result: */
     char error[sizeof(err)];
     TAILQ_ENTRY(wanted) entry;
 } wanted;
@@ -54,7 +54,7 @@ void fetcher_free(fetcher *f)
     free(f);
 }
 
-/* A tenant's are TENANT/NAME. How long its name is; 0: it is nobody's. */
+/* Returns the length of the tenant's name in TENANT/NAME; 0: the adapter is not a tenant's. */
 static size_t owner_len(const wanted *w)
 {
     const char *end = strchr(w->want.adapter, '/');

@@ -1,8 +1,8 @@
-/* fetcher.h - adapters that this host's workers want and do not have, fetched by processes of their own
+/* fetcher.h - fetches adapters that this host's workers need and do not have, each in a process of its own
  *
- * A worker has no network, and a runner reads no archives of strangers: `punica fetcher` does that, one for each
- * adapter that is wanted, and whatever becomes of it, the runner goes on. How many are under way, and of whom:
- * base/fair_places.h. One thread. */
+ * A worker has no network, and a runner must not parse archives from outside: `punica fetcher` does that, one process
+ * for each adapter, whose failure does not harm the runner. base/fair_places.h bounds how many run at once. One
+ * thread. */
 #ifndef PUNICA_RUNNER_FETCHER_H
 #define PUNICA_RUNNER_FETCHER_H
 
@@ -14,16 +14,16 @@ typedef struct {
     const char *const *args; /* [n_args] options of `punica fetcher`; borrowed. None: nothing can be fetched */
     int n_args;
     void (*done)(void *ctx, const char *id,
-                 const char *error); /* error "": it is there. Perhaps from within fetcher_want() */
+                 const char *error); /* error "": it was fetched. May be called from within fetcher_want() */
     void *ctx;
 } fetcher_options;
 
 typedef struct fetcher fetcher;
 
 fetcher *fetcher_new(const fetcher_options *o);
-void fetcher_free(fetcher *f); /* what is under way is ended; f may be NULL */
+void fetcher_free(fetcher *f); /* ends what is under way, without calling done; f may be NULL */
 
-/* What is wanted more than once is fetched once. */
+/* Fetches an adapter, once even if several workers want it. Calls done when it is over. */
 void fetcher_want(fetcher *f, const Want *w);
 
 #endif

@@ -1,4 +1,4 @@
-/* process.h - a worker's process, as its runner sees it: messages both ways, and its end
+/* process.h - a process started by a runner: messages both ways, and its end
  *
  * Two implementations: subprocess.h, and sim/, whose processes are simulated. */
 #ifndef PUNICA_RUNNER_PROCESS_H
@@ -11,9 +11,9 @@
 
 typedef struct process process;
 
-/* message: one has come, packed, valid during the call; false: it is none, and the process is killed. ended: no more
- * of it; why in words; from_outside: neither its own doing nor that of process_kill(), unless somebody had stopped it
- * before that. The process may be freed from within ended, not from within message. */
+/* message: one has come, packed, valid during the call; returns false when it is invalid, and the process is killed.
+ * ended: the process has ended, why in words; from_outside: somebody else killed it, or had stopped it (SIGSTOP) before
+ * process_kill(). The process may be freed from within ended, not from within message. */
 typedef struct {
     bool (*message)(void *ctx, const void *bytes, size_t n);
     void (*ended)(void *ctx, const char *why, bool from_outside);
@@ -31,25 +31,25 @@ struct process {
     int pid; /* for logs */
 };
 
-/* Who starts processes. argv ends with NULL; argv[0] is what it is called. NULL with e set. */
+/* Starts processes. argv ends with NULL; argv[0] is the process's name. NULL with e set on failure. */
 typedef struct {
     process *(*start)(void *ctx, char *const argv[], const process_events *events, err *e);
     void *ctx;
 } process_starter;
 
-/* Queue a message, packed already. */
+/* Queues a message, packed already. */
 static inline void process_send(process *p, const void *message, size_t n)
 {
     p->ops->send(p, message, n);
 }
 
-/* End it without asking; ended follows. */
+/* Kills the process; `ended` is called later. */
 static inline void process_kill(process *p)
 {
     p->ops->kill(p);
 }
 
-/* The same without calling ended. */
+/* Kills the process and frees p, without calling `ended`. p may be NULL. */
 static inline void process_free(process *p)
 {
     if (p)

@@ -1,8 +1,8 @@
 /* runner.c - see runner.h
  *
- * Each worker has a slot, in which it is started again when it dies. What it says reaches the scheduler only while it
- * is announced there: from GpuUp, which begins with a reset of the worker, until it dies or the link is lost. Steps of
- * before the last reset are told by their number and dropped. */
+ * Each worker has a slot, in which it is restarted when it dies. Its Steps reach the scheduler only while it is
+ * announced there: from GpuUp, which follows a reset of the worker, until it dies or the link is lost. Steps from
+ * before the last reset have an older reset number and are dropped. */
 #include "runner/runner.h"
 
 #include <stdio.h>
@@ -18,41 +18,41 @@
 
 static const double FIRST_PAUSE = 0.1, STABLE_AFTER = 10, LOOK_EVERY = 0.5;
 static const double VIGIL = 200e-6;
-static const double LONGEST_PAUSE = 30, /* of a worker that never becomes ready */
-    LONGEST_READY = 2;                  /* of one that does: others wait for it, whoever killed it */
+static const double LONGEST_PAUSE = 30, /* before restarting a worker that does not become ready */
+    LONGEST_READY = 2;                  /* before restarting one that was ready: requests may wait for it */
 
 typedef struct {
     runner *r;
     int number;
-    char *name;         /* in place of the uuid of a device that has none */
-    bool shares_device; /* with another worker: the uuid alone would not tell them apart */
-    process *p;         /* NULL: waits to be started again */
+    char *name;         /* used as uuid if the device has none */
+    bool shares_device; /* with another worker: the uuid alone would not be unique */
+    process *p;         /* NULL: waits to be restarted */
     Message *up;        /* its GpuUp; NULL: not ready yet */
     bool announced;
     double ready_at, last_heard, pause;
     bool hung, has_ended;
     bool overdue;            /* it was silent for too long when last looked at */
     uint32_t reset;          /* number of its last reset */
-    uint64_t n_sent, n_seen; /* commands since then: sent down, and reported as taken in */
-    uint32_t n_requests;     /* it last reported */
+    uint64_t n_sent, n_seen; /* commands since then: sent to the worker, and reported as seen by it */
+    uint32_t n_requests;     /* as it last reported */
     loop_timer *start;
 } worker_slot;
 
 struct runner {
     net_loop *on;       /* borrowed */
-    runner_options opt; /* device and worker_args are owned; scheduler and link are not looked at again */
+    runner_options opt; /* device and the args are owned; scheduler and link are not used again */
     net_link *link;
     fetcher *fetcher;
     bool link_up;
     worker_slot *slots; /* [opt.n_workers] */
-    loop_timer *look;   /* are they all alive? */
+    loop_timer *look;   /* checks that the workers are alive */
     double looked_at;
     loop_timer *vigil; /* keeps the loop awake */
     double vigil_until;
-    bool was_ready;                  /* some worker, at some time */
-    char last_end[sizeof(err) + 64]; /* why a worker ended */
+    bool was_ready;                  /* some worker was ready at some time */
+    char last_end[sizeof(err) + 64]; /* why the last worker that ended did so */
     bool draining;
-    loop_timer *drained; /* the latest, or at once */
+    loop_timer *drained; /* ends draining: at its time limit, or at once */
     void (*done)(void *ctx);
     void *done_ctx;
     buf out; /* scratch */
@@ -68,7 +68,7 @@ static bool is_empty(const worker_slot *w)
     return !w->announced || (w->n_requests == 0 && w->n_seen == w->n_sent);
 }
 
-/* When it drains and nothing is left: done, on the next turn of the loop. */
+/* Ends draining, on the next turn of the loop, if no worker has anything left. */
 static void check_drained(runner *r)
 {
     if (!r->draining)
@@ -86,7 +86,7 @@ static void send_down(worker_slot *w, const Message *m)
     process_send(w->p, w->r->out.data, w->r->out.len);
 }
 
-/* Make the worker forget everything; what it said before is then stale. */
+/* Makes the worker forget everything; Steps that it sent before are stale from then on. */
 static void reset(worker_slot *w)
 {
     Commands c = COMMANDS__INIT;
@@ -98,14 +98,14 @@ static void reset(worker_slot *w)
     w->n_sent = w->n_seen = w->n_requests = 0;
 }
 
-/* What the scheduler is to call its GPU; owned by the caller. */
+/* Returns the uuid by which the scheduler knows the worker's GPU; owned by the caller. */
 static char *uuid_of(const worker_slot *w)
 {
     const char *own = w->up->gpu_up->uuid;
     return !*own ? xstrdup(w->name) : w->shares_device ? xasprintf("%s-%d", own, w->number) : xstrdup(own);
 }
 
-/* Tell the scheduler of a worker that is ready. */
+/* Tells the scheduler of a worker that is ready. */
 static void announce(worker_slot *w)
 {
     if (!w->r->link_up || !w->up || w->r->draining)
@@ -123,7 +123,7 @@ static void announce(worker_slot *w)
     free(up.uuid);
 }
 
-/* Those who did not ask do not mind. */
+/* Tells all workers of a fetched adapter; those that do not want it ignore this. */
 static void tell_fetched(void *ctx, const char *id, const char *error)
 {
     runner *r = ctx;
@@ -172,7 +172,7 @@ static void receive_step(worker_slot *w, const step_numbers *s, const void *byte
     check_drained(w->r);
 }
 
-/* A step's tokens come at any moment: the loop does not sleep until they are here, or have not come for too long. */
+/* Keeps the loop from sleeping while a step's tokens are about to come, until they do or vigil_until has passed. */
 static void keep_vigil(void *ctx)
 {
     runner *r = ctx;
@@ -216,7 +216,7 @@ static void tell_gone(worker_slot *w, const char *why, bool from_outside)
     link_send(w->r->link, &m);
 }
 
-/* Start it again: soon if it had worked for a while, else later each time. */
+/* Restarts a worker later: soon if it had worked for a while, else with exponential backoff. */
 static void start_later(worker_slot *w)
 {
     bool was_stable = w->up && loop_now(w->r->on) - w->ready_at > STABLE_AFTER;
@@ -245,7 +245,7 @@ static void worker_ended(void *ctx, const char *why, bool from_outside)
     check_drained(w->r);
 }
 
-/* "punica worker --device D --gpu N" and what all have in common. */
+/* Makes "punica worker --device D --gpu N" and the options of all workers; free the array with free(). */
 static char **worker_argv(const worker_slot *w, char number[12])
 {
     const runner_options *o = &w->r->opt;
@@ -288,14 +288,14 @@ static void check_alive(worker_slot *w, double now)
     bool was_overdue = w->overdue;
     w->overdue = w->p && !w->hung && now - w->last_heard > limit;
     if (!w->overdue || !was_overdue)
-        return; /* what it has said may still wait to be read: seen twice, it does not */
+        return; /* its messages may still wait to be read; at the second look they have been */
     log_warn("worker %d (process %d) has said nothing for %.1f s; it is killed", w->number, w->p->pid,
              now - w->last_heard);
     w->hung = true;
     process_kill(w->p);
 }
 
-/* A runner that was stopped itself knows nothing of its workers' silence: it looks again later. */
+/* Checks the workers; but if the runner itself was stopped meanwhile, their silence means nothing, and it waits. */
 static void look(void *ctx)
 {
     runner *r = ctx;
@@ -342,7 +342,7 @@ static void link_message(void *ctx, net_link *l, const Message *m)
     }
     worker_slot *w = &r->slots[m->commands->gpu];
     if (!w->announced || m->commands->start != w->reset)
-        return; /* the worker they are for has died; the scheduler is about to hear of it */
+        return; /* these are for a worker that has died, which the scheduler will soon know */
     w->n_sent += m->commands->n_commands;
     send_down(w, m);
 }
@@ -422,7 +422,7 @@ void runner_free(runner *r)
 {
     if (!r)
         return;
-    link_free(r->link); /* first: the scheduler need not wait for the workers to be gone */
+    link_free(r->link); /* first: so the scheduler need not wait until the workers have ended */
     for (int i = 0; i < r->opt.n_workers; i++) {
         worker_slot *w = &r->slots[i];
         process_free(w->p);

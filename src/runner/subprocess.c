@@ -1,6 +1,6 @@
 /* subprocess.c - see subprocess.h
  *
- * Whatever the process had written before its end is still read then. */
+ * When the process ends, everything that it had written is read first. */
 #include "runner/subprocess.h"
 
 #include <errno.h>
@@ -27,14 +27,14 @@ typedef struct {
     frame_reader in;         /* what it writes */
     struct bufferevent *out; /* what it reads */
     int err_fd;
-    buf line;                         /* of its standard error, begun */
+    buf line;                         /* of its standard error, incomplete */
     char last_line[sizeof(err) + 16]; /* room for a whole message of ours */
-    bool broken;                      /* what it wrote was no message: it has been killed */
-    bool given_up;                    /* it has been killed for being of no use, and nobody had stopped it */
+    bool broken;                      /* it wrote something that is not a message, and was killed */
+    bool given_up;                    /* we killed it, and nobody had stopped it before */
     struct event *on_message, *on_error, *on_end;
 } subprocess;
 
-/* A pipe whose ends are out of the way of the child's numbers and closed when a program is started. */
+/* Makes a pipe whose ends are above the child's descriptor numbers, and are closed on exec. */
 static int make_pipe(int fd[2])
 {
     int low[2];
@@ -54,7 +54,7 @@ static void close_pipe(int fd[2])
             close(fd[i]);
 }
 
-/* Pass a line on and keep it. */
+/* Logs a complete line and keeps it as last_line. */
 static void end_line(subprocess *p)
 {
     buf_add_char(&p->line, '\n');
@@ -64,7 +64,7 @@ static void end_line(subprocess *p)
     buf_clear(&p->line);
 }
 
-/* False when there is nothing more to read now. */
+/* Reads standard error. False when there is nothing more to read now. */
 static bool read_errors(subprocess *p)
 {
     char part[4096];
@@ -95,7 +95,7 @@ static void give_up(subprocess *p, const char *why)
     child_kill(&p->c);
 }
 
-/* False when there is nothing more to read now. */
+/* Reads messages. False when there is nothing more to read now. */
 static bool read_messages(subprocess *p)
 {
     err e;
@@ -103,7 +103,7 @@ static bool read_messages(subprocess *p)
     if (got < 0) {
         log_debug("worker process %d: %s", (int)p->c.pid, e.msg);
         event_del(p->on_message);
-        child_kill(&p->c); /* it has ended, or is of no more use */
+        child_kill(&p->c); /* unless it has ended, it is of no use without the pipe */
     }
     size_t n;
     for (const void *bytes; got > 0 && !p->broken && (bytes = frame_reader_next(&p->in, &n));)
@@ -139,7 +139,7 @@ static void process_ended(evutil_socket_t fd, short what, void *ctx)
     p->events.ended(p->events.ctx, why, p->c.signal == SIGKILL && !p->given_up);
 }
 
-/* Our ends of the pipes, and its end, to the loop. */
+/* Makes the loop watch our ends of the pipes and the end of the process. */
 static void watch(subprocess *p, struct event_base *loop, int out)
 {
     fcntl(p->in.fd, F_SETFL, O_NONBLOCK);

@@ -1,7 +1,7 @@
-/* subprocess.h - processes of this host: two pipes of messages, standard error, and an end
+/* subprocess.h - processes on this host: a pipe of messages each way, and standard error
  *
- * The program is this one (/proc/self/exe). What it writes to standard error is passed on line by line; its last line
- * tells why it ended. */
+ * The program is our own (/proc/self/exe). Its standard error is logged line by line; the last line is the reason why
+ * it ended. */
 #ifndef PUNICA_RUNNER_SUBPROCESS_H
 #define PUNICA_RUNNER_SUBPROCESS_H
 

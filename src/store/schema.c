@@ -1,14 +1,14 @@
 /* schema.c - see schema.h
  *
- * A migration is never changed once it has been released; what is new is a further one. Both databases take every
- * statement as it stands: numbers are BIGINT, digests are text in hex, times are seconds since the epoch. */
+ * A migration is never changed once it has been released; changes are further migrations. Both databases accept every
+ * statement unchanged: numbers are BIGINT, digests are text in hex, times are seconds since the epoch. */
 #include "store/schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Limits of 0 are none. expires 0: never. usage's cached is a part of prompt; hour: of the epoch. spent: of all
- * frontends together, ever growing. live: what each frontend has in hand at present. */
+/* A limit of 0 is no limit. expires 0: never. usage: cached is a part of prompt, hour counts from the epoch. spent: the
+ * total of all frontends, which only grows. live: what each frontend has in hand now. */
 static const char *const first[] = {
     "CREATE TABLE counter (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
     "INSERT INTO counter (name, value) VALUES ('change', 0)",
@@ -32,9 +32,9 @@ static const char *const first[] = {
     "tenant TEXT NOT NULL, detail TEXT NOT NULL)",
     NULL};
 
-/* The registry of adapters. owner "": the operators'. record is a document of the name's versions, as
- * registry/adapter_record.h writes it; id, source and trusted are of the version that is served, bytes of all that are
- * kept. trusted: it was brought by an operator, and is fetched with the cluster's credentials. */
+/* The registry of adapters. owner "": the operators'. record: a document of the name's versions, written by
+ * registry/adapter_record.h; id, source and trusted: of the version that is served; bytes: of all versions that are
+ * kept. trusted: brought by an operator, and fetched with the cluster's credentials. */
 static const char *const adapters[] = {"ALTER TABLE tenant ADD COLUMN max_adapters BIGINT NOT NULL DEFAULT 0",
                                        "ALTER TABLE tenant ADD COLUMN max_adapter_bytes BIGINT NOT NULL DEFAULT 0",
                                        "CREATE TABLE adapter (owner TEXT NOT NULL, name TEXT NOT NULL, id TEXT NOT "

@@ -1,7 +1,7 @@
 /* sql_postgres.c - PostgreSQL: the store of a cluster, over libpq
  *
- * Passwords come the ways libpq knows: in the URL, PGPASSWORD, PGPASSFILE, a service file. A server that does not
- * answer is given up after 10 s, whether it is being connected to or asked. */
+ * Passwords come in any way libpq supports: in the URL, PGPASSWORD, PGPASSFILE, a service file. Connections and
+ * statements time out after 10 s. */
 #include <errno.h>
 #include <libpq-fe.h>
 #include <poll.h>
@@ -21,7 +21,7 @@ typedef struct {
     PGconn *db;
 } postgres;
 
-/* libpq's messages have several lines, and tabs; they become one. */
+/* Sets e to a message of libpq, whose lines and tabs become one line. */
 static int fail(const char *message, err *e)
 {
     char *text = xstrdup(message), *end = text + strlen(text);
@@ -44,7 +44,7 @@ static void tell(const PGresult *r, int row, sql_each *each, void *ctx)
     each(ctx, column);
 }
 
-/* Wait until PQgetResult() does not have to. False: not within the time, or the connection is lost. */
+/* Waits until PQgetResult() will not block. False: that took too long, or the connection is lost. */
 static bool wait_for_result(PGconn *db, double until)
 {
     while (PQisBusy(db)) {
@@ -57,8 +57,8 @@ static bool wait_for_result(PGconn *db, double until)
     return true;
 }
 
-/* As PQexecParams(), which would wait for ever for a server that is there and says nothing: its host hangs, or it is
- * stopped. NULL: no answer came in time, and the connection is of no use any more. */
+/* PQexecParams() with a timeout: that would wait for ever for a server that hangs or is stopped. Free the result with
+ * PQclear(). NULL: no answer came in time, and the connection is of no use any more. */
 static PGresult *ask(PGconn *db, const char *statement, const char *const *param, int n)
 {
     double until = clock_now() + MAX_SECONDS;

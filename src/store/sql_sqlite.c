@@ -1,6 +1,6 @@
 /* sql_sqlite.c - SQLite: the store in one file
  *
- * In WAL mode several processes of one host share it, and readers do not wait. What is committed is on the disk. */
+ * In WAL mode several processes of one host can share it, and readers do not wait. Commits are durable. */
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -78,11 +78,11 @@ sql *sql_open_sqlite(const char *file, err *e)
     static const sql_ops ops = {.run = run, .close = close_it};
     static const char *const setup[] = {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL",
                                         "PRAGMA foreign_keys = ON"};
-    if (!file[0]) { /* which SQLite would take for a file that nobody else sees */
+    if (!file[0]) { /* SQLite would make a private temporary database */
         err_set(e, "a store needs a name: FILE, or postgres://...");
         return NULL;
     }
-    int new_one = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600); /* sources in it may have passwords */
+    int new_one = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600); /* sources in it may hold passwords */
     if (new_one >= 0)
         close(new_one);
     sqlite *s = XNEW(sqlite);

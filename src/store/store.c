@@ -29,7 +29,7 @@ static int connect_to(store *s, err *e)
     return s->db ? 0 : -1;
 }
 
-/* Whatever went wrong, a new connection is a good one or says why not. */
+/* Closes the connection after any failure; the next call opens a new one. */
 static void disconnect(store *s)
 {
     sql_close(s->db);
@@ -153,7 +153,7 @@ static void take_key(void *ctx, const char *const *c)
     store_directory *d = r->d;
     store_key k = {.tenant = keep(d, c[0]), .name = keep(d, c[1]), .created = number(c[3]), .expires = number(c[4])};
     if (digest_from_hex(&k.of, c[2]))
-        return; /* not of our making: nobody can show it */
+        return; /* not written by us: no key can match it */
     d->key = xgrow(d->key, &r->key_cap, d->n_keys + 1, sizeof *d->key);
     d->key[d->n_keys++] = k;
 }
@@ -181,8 +181,8 @@ static void take_adapter(void *ctx, const char *const *c)
 
 static const char read_change[] = "SELECT value FROM counter WHERE name = 'change'";
 
-/* PostgreSQL shows each statement what was committed before it. The change is read first: what has come since is read
- * again. */
+/* Reads the directory. In PostgreSQL each statement sees what was committed before it (READ COMMITTED), so the change
+ * number is read first: it is never newer than the data, and a later change makes us read again. */
 static store_result read_all(sql *db, void *ctx, err *e)
 {
     reading *r = ctx;

@@ -1,13 +1,13 @@
-/* store.h - what outlives all processes: tenants, their keys and grants, the registry of adapters, usage, and who
- * changed what
+/* store.h - the persistent data: tenants, their keys and grants, the registry of adapters, usage, and the audit log
  *
- * In SQLite (a file) or PostgreSQL; sql.h is the border between the two and everything else. A store's calls block, so
- * nobody calls them on an event loop; one thread at a time. A connection that is lost is made anew by the next call.
+ * In SQLite (a file) or PostgreSQL; sql.h hides the difference. Calls block, so they must not be made on an event loop;
+ * one thread at a time. After a lost connection the next call reconnects. Functions that return int return 0, or -1
+ * with e set.
  *
- * Calls that change something return STORE_OK; STORE_BAD, STORE_ABSENT or STORE_TAKEN (nothing is changed, since what
- * was asked cannot be, or names what is not there, or what is there already: e says what), STORE_TOO_MANY or
- * STORE_TOO_LARGE (the same for a tenant's limits on adapters); or STORE_FAILED (the database did not do it, or nobody
- * knows whether it did). */
+ * Calls that change something return STORE_OK; STORE_BAD (the request is invalid), STORE_ABSENT (it names something
+ * that does not exist), STORE_TAKEN (something that exists already), STORE_TOO_MANY or STORE_TOO_LARGE (a tenant's
+ * limits on adapters): e says what, and nothing is changed; or STORE_FAILED (the database failed, and perhaps made the
+ * change all the same). */
 #ifndef PUNICA_STORE_STORE_H
 #define PUNICA_STORE_STORE_H
 
@@ -30,71 +30,71 @@ typedef enum {
     STORE_FAILED
 } store_result;
 
-/* "postgres://..." or "postgresql://..." is PostgreSQL, "sqlite:FILE" or "FILE" SQLite, which is made if it is not
- * there. Tables are made or brought up to date. NULL with e set. */
+/* Opens a store, and makes its tables or brings them up to date. "postgres://..." or "postgresql://..." is PostgreSQL,
+ * "sqlite:FILE" or "FILE" SQLite, which is created if it does not exist. NULL with e set on failure. */
 store *store_open(const char *url, err *e);
 void store_close(store *s); /* s may be NULL */
 
-/* What tenants are. */
+/* Tenants and what they have. */
 
 typedef struct {
     const char *name;           /* letters, digits, - _ and . */
     bool base;                  /* it may use the base model */
-    int64_t weight;             /* of its share when the cluster is full: 1 to 1000 */
-    int64_t in_flight, waiting; /* limits; 0: none */
+    int64_t weight;             /* of its share of a full cluster: 1 to 1000 */
+    int64_t in_flight, waiting; /* limits on its requests, as the next two; 0: no limit */
     int64_t requests_per_minute, tokens_per_minute;
-    int64_t max_adapters;      /* it may bring itself; 0: none */
-    int64_t max_adapter_bytes; /* of all versions of these that are kept; 0: no limit */
+    int64_t max_adapters;      /* that it may register itself; 0: none at all */
+    int64_t max_adapter_bytes; /* of all their versions that are kept; 0: no limit */
     int64_t created;           /* seconds since the epoch */
 } store_tenant;
 
-/* A key itself is shown once, when it is made, and never stored: keys are 256 random bits, so nobody finds one by
- * trying, and SHA-256 without salt or repetition keeps them as well as anything slower would. */
+/* An API key, stored as its digest only: the key itself is shown once, when it is made. Keys are 256 random bits, which
+ * nobody can find by brute force, so plain SHA-256 is as good as a slow salted hash. */
 typedef struct {
-    const char *tenant, *name; /* the name is one of the tenant's keys */
+    const char *tenant, *name; /* the name is unique among the tenant's keys */
     digest of;                 /* SHA-256 of the key as clients show it */
     int64_t created, expires;  /* seconds since the epoch; expires 0: never */
 } store_key;
 
-/* An adapter's name, or the beginning of names and a "*". */
+/* A tenant may use an adapter: of this name, or of any that matches a prefix followed by "*". */
 typedef struct { const char *tenant, *adapter; } store_grant;
 
-/* A name of the registry, and what is served by it. */
+/* A name in the registry, and the version that it serves. */
 typedef struct {
     const char *owner, *name; /* owner "": the operators' */
-    const char *id;           /* its folder in disk caches; the digest is its beginning */
-    const char *source;       /* to fetch it from, secrets included */
-    bool trusted;             /* with the cluster's own credentials, and from files */
+    const char *id;           /* its folder in disk caches; begins with the digest */
+    const char *source;       /* the URL to fetch it from, secrets included */
+    bool trusted;             /* may be fetched with the cluster's own credentials, and from files */
     int64_t bytes;            /* of all its versions that are kept */
 } store_adapter;
 
-/* All of these as of one moment, sorted by tenant and name. Owned by the caller: store_directory_free(). */
+/* A snapshot of all of these, sorted by tenant and name. */
 typedef struct {
-    int64_t change;         /* which moment: counts up with every change */
+    int64_t change;         /* its version: counts up with every change */
     store_tenant *tenant;   /* [n_tenants] */
     store_key *key;         /* [n_keys] */
     store_grant *grant;     /* [n_grants] */
     store_adapter *adapter; /* [n_adapters] */
     size_t n_tenants, n_keys, n_grants, n_adapters;
-    arena text; /* what strings point into */
+    arena text; /* holds the strings */
 } store_directory;
 
 int store_read_change(store *s, int64_t *change, err *e);
-store_directory *store_read_directory(store *s, err *e); /* NULL with e set */
+store_directory *store_read_directory(store *s, err *e); /* owned by the caller; NULL with e set */
 void store_directory_free(store_directory *d);
 
-/* Changes, each with a line in the audit log. who: did it, for that line. */
+/* Changes. Each adds a line to the audit log; who: made the change, for that line. */
 
 store_result store_add_tenant(store *s, const char *who, const store_tenant *t, err *e);
 
-/* Changes what a tenant is now, as one step: nothing that another changes at the same time is lost. edit gets it as it
- * is and may change all but its name: 0, or -1 with e, and nothing is changed. */
+/* Changes a tenant atomically, so that concurrent changes are not lost. edit gets the tenant as it is now and may
+ * change everything but its name: 0, or -1 with e set to change nothing. */
 typedef int store_tenant_edit(void *ctx, store_tenant *t, err *e);
 store_result store_change_tenant(store *s, const char *who, const char *name, store_tenant_edit *edit, void *ctx,
                                  err *e);
 store_result store_remove_tenant(store *s, const char *who, const char *name, err *e); /* its usage stays */
 
-/* A new key "pk-..." of k's tenant and name, into text. */
+/* Makes a new key, "pk-...", with k's tenant, name and expiry, and writes it into text. */
 enum { STORE_KEY_TEXT = 3 + 2 * 32 + 1 };
 store_result store_add_key(store *s, const char *who, const store_key *k, char text[STORE_KEY_TEXT], err *e);
 store_result store_expire_key(store *s, const char *who, const char *tenant, const char *name, int64_t at,
@@ -104,36 +104,37 @@ store_result store_remove_key(store *s, const char *who, const char *tenant, con
 store_result store_add_grant(store *s, const char *who, const store_grant *g, err *e);
 store_result store_remove_grant(store *s, const char *who, const store_grant *g, err *e);
 
-/* Whether a grant's name or pattern covers the adapter. A star stands for no slash: what tenants own is granted by whom
- * it belongs to. */
+/* Tells whether a grant's name or pattern covers the adapter. A star does not match a slash: a pattern does not cover
+ * adapters that tenants own (OWNER/NAME). */
 bool store_grant_covers(const char *pattern, const char *adapter);
 
-/* The registry. A name's versions are a document that the store keeps without reading it. */
+/* The registry. The versions of a name are a document (record), which the store does not interpret. */
 
-/* What there is before a change: strings are borrowed during the call. */
+/* A name before a change: strings are borrowed during the call. */
 typedef struct {
     const char *record; /* NULL: there is no such name */
-    bool may_add;       /* its owner's limit has room for one more name, and for so many bytes of this one: */
-    int64_t room;
+    bool may_add;       /* its owner's limit has room for one more name */
+    int64_t room;       /* bytes that its owner's limit leaves for all versions of this name */
 } store_adapter_now;
 
-/* What there is to be. Owned strings, freed by the store; record NULL: nothing. detail: for the audit log. */
+/* A name after the change. Strings are allocated by the callback and freed by the store; record NULL: the name is
+ * removed. detail: for the audit log. */
 typedef struct {
     char *record, *id, *source, *detail;
     bool trusted;
     int64_t bytes;
 } store_adapter_next;
 
-/* Makes the next of what there is now; called within the transaction. -1 and so on: what the change returns, with e
- * set. */
+/* Makes *next from *now, within the transaction. Anything but STORE_OK, with e set, changes nothing and is the result
+ * of the whole change. */
 typedef store_result store_adapter_edit(void *ctx, const store_adapter_now *now, store_adapter_next *next, err *e);
 
-/* owner "": the operators'; else a tenant that is there. */
+/* Changes a name atomically by way of edit. owner "": the operators; else an existing tenant. */
 store_result store_change_adapter(store *s, const char *who, const char *action, const char *owner, const char *name,
                                   store_adapter_edit *edit, void *ctx, err *e);
 
-/* Records of one name (name not NULL) or of all names of an owner (NULL: of all owners), sorted. Strings: borrowed,
- * during the call. */
+/* Reads the records of one name (name not NULL) or of all names of an owner (owner NULL: of all owners), sorted.
+ * Strings are borrowed during the call of each. */
 int store_read_records(store *s, const char *owner, const char *name,
                        void (*each)(void *ctx, const store_adapter *a, const char *record), void *ctx, err *e);
 
@@ -142,29 +143,30 @@ typedef struct {
     const char *who, *action, *tenant, *detail;
 } store_audit;
 
-/* The last n lines, the newest first; tenant NULL: of all. Strings: borrowed, during the call. */
+/* Reads the last n lines, newest first; tenant NULL: of all tenants. Strings are borrowed during the call of each. */
 int store_read_audit(store *s, const char *tenant, int n, void (*each)(void *ctx, const store_audit *a), void *ctx,
                      err *e);
 
 /* Usage. */
 
 typedef struct {
-    const char *tenant, *adapter;             /* adapter: or the base */
-    const char *digest;                       /* of its files, hex; "": the base */
+    const char *tenant, *adapter;             /* adapter: its name, or the base model's */
+    const char *digest;                       /* of the adapter's files, hex; "": the base model */
     int64_t hour;                             /* since the epoch */
     int64_t requests, prompt, cached, output; /* cached: a part of prompt */
 } store_usage;
 
-/* What a tenant has spent since the last flush, for limits per minute, and what it has in hand. */
+/* What a tenant has spent (requests, tokens: since the last flush in a batch), for limits per minute, and what it has
+ * in hand now (in_flight, waiting). */
 typedef struct {
     const char *tenant;
     int64_t requests, tokens, in_flight, waiting;
 } store_load;
 
-/* What one frontend has to tell. number counts up from 1; the batch of a number is applied once, however often it is
- * sent: who does not know whether it was sends it again, unchanged. */
+/* What one frontend reports at a time. number counts up from 1. Flushing is idempotent: each number is applied once, so
+ * a batch whose outcome is unknown is sent again, unchanged. */
 typedef struct {
-    const char *frontend; /* an id that no other process has or had */
+    const char *frontend; /* an id that no other process has or ever had */
     int64_t number;
     int64_t now;              /* seconds since the epoch */
     const store_usage *usage; /* [n_usage] sorted by tenant, adapter, digest and hour, each once */
@@ -173,13 +175,15 @@ typedef struct {
     size_t n_load;
 } store_batch;
 
+/* Applies a batch, unless it has been applied before. */
 int store_flush(store *s, const store_batch *b, err *e);
 
-/* What all frontends together have spent ever, and what those but `frontend` that were heard of lately have in hand. */
+/* Reads what all frontends together have ever spent, and what those other than `frontend` that have flushed lately have
+ * in hand. */
 int store_read_load(store *s, const char *frontend, int64_t now, void (*each)(void *ctx, const store_load *l),
                     void *ctx, err *e);
 
-/* Which usage; tenant NULL: of all. Hours from `from` on, before `to`. */
+/* Selects usage: of a tenant (NULL: of all), in hours from `from` (included) to `to` (excluded). */
 typedef struct {
     const char *tenant;
     int64_t from, to;

@@ -1,7 +1,7 @@
-/* store_adapters.c - the store: the registry of adapters, and what of it a tenant may have
+/* store_adapters.c - the store: the registry of adapters, and tenants' limits on it
  *
- * A change reads the name's row, lets the caller make the next one of it, and writes that, all in one transaction that
- * holds the counter's row: two frontends that change a name change it one after the other. */
+ * A change reads the name's row, lets the caller make the next one from it, and writes that, all in one transaction
+ * that holds the lock on the counter's row: so two frontends' changes of a name are serialised. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static void take_record(void *ctx, const char *const *c)
     *record = xstrdup(c[0]);
 }
 
-/* A tenant's limits, and what it has beside the name that is changed. */
+/* A tenant's limits, and what it has apart from the name that is changed. */
 typedef struct {
     bool is_there;
     int64_t max_n, max_bytes, n, bytes;

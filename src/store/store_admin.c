@@ -1,7 +1,7 @@
 /* store_admin.c - the store: changes of tenants, keys and grants, and the audit log
  *
- * Every change begins by counting up the counter, whose row it then holds: changes happen one after the other, whoever
- * makes them, and the count is the number of their line in the log. Frontends look at it to know that there is news. */
+ * Every change begins by incrementing the counter, whose row it thereby locks: so all changes are serialised, and the
+ * count is the number of their line in the audit log. Frontends poll the counter to see that something has changed. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <openssl/rand.h>
@@ -16,10 +16,10 @@
 enum { MAX_NAME = 64, MAX_ADAPTER = 256, MAX_WEIGHT = 1000 };
 #define MAX_LIMIT INT64_C(1000000000000)
 
-/* What is changed, and what is said of it. */
+/* A change, and its line in the audit log. */
 typedef struct {
     const char *who, *action, *tenant;
-    const char *name; /* of a key; or an adapter */
+    const char *name; /* of a key or an adapter */
     const store_tenant *settings;
     const store_key *key;
     int64_t at; /* of an expiry */
@@ -81,7 +81,8 @@ static params pair(const char *a, const char *b)
     return p;
 }
 
-/* One statement that changes one row; none: what it is where it changes no row, for which what and name say why. */
+/* Runs a statement that changes one row. If it changes none, returns `none`, with a message from the format what and
+ * name. */
 static store_result run_one(sql *db, const char *statement, const params *p, store_result none, const char *what,
                             const char *name, err *e)
 {
@@ -89,7 +90,7 @@ static store_result run_one(sql *db, const char *statement, const params *p, sto
     return n < 0 ? STORE_FAILED : n == 0 ? refuse(none, e, what, name) : STORE_OK;
 }
 
-/* What is done to each kind, between the two. */
+/* The kinds of changes: what each does between begin_change() and end_change(). */
 
 static store_result add_tenant(sql *db, const change *c, err *e)
 {
@@ -173,7 +174,7 @@ static store_result remove_grant(sql *db, const change *c, err *e)
                    "it has not been granted \"%s\"", c->name, e);
 }
 
-/* In this order: their names are what the log says. */
+/* The kinds by their names in the audit log. */
 static const struct {
     const char *action;
     store_result (*make)(sql *db, const change *c, err *e);
@@ -205,7 +206,7 @@ static store_result make(store *s, change *c, err *e)
     return r;
 }
 
-/* What may be said. */
+/* Checks of what callers ask for. */
 
 static bool is_name(const char *text)
 {
@@ -240,7 +241,7 @@ static store_result check_pattern(const char *text, err *e)
 {
     size_t n = strlen(text);
     const char *star = strchr(text, '*');
-    json_t *utf8 = json_string(text); /* NULL unless it is that */
+    json_t *utf8 = json_string(text); /* NULL unless text is UTF-8 */
     bool plain = utf8 && n > 0 && n <= MAX_ADAPTER && (!star || star[1] == '\0');
     for (size_t i = 0; i < n; i++)
         plain &= (unsigned char)text[i] >= ' ' && text[i] != 127;
@@ -272,7 +273,7 @@ store_result store_add_tenant(store *s, const char *who, const store_tenant *t, 
     return make(s, &c, e);
 }
 
-/* A change of what is there. */
+/* A change of an existing tenant. */
 typedef struct {
     const char *who, *name;
     store_tenant_edit *edit;
@@ -343,7 +344,7 @@ store_result store_remove_tenant(store *s, const char *who, const char *name, er
 
 store_result store_add_key(store *s, const char *who, const store_key *k, char text[STORE_KEY_TEXT], err *e)
 {
-    digest secret; /* its form alone: 32 bytes, as hex */
+    digest secret; /* not a digest: 32 random bytes, for their hex form */
     CHECK(RAND_bytes(secret.byte, sizeof secret.byte) == 1);
     memcpy(text, "pk-", sizeof "pk-");
     digest_to_hex(&secret, text + 3);

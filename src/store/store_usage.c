@@ -1,13 +1,13 @@
 /* store_usage.c - the store: what tenants have used, and what frontends tell each other of it
  *
- * A frontend's row says which of its batches was the last one; a batch is applied by whoever moves that on by one, in
- * the same transaction. So a batch whose commit was not confirmed can be sent again: it is applied once. */
+ * A frontend's row has the number of its last batch; the transaction that applies a batch also increments that number.
+ * So flushing is idempotent: a batch whose commit was not confirmed can be sent again. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/transaction.h"
 
-enum { SILENT_S = 10, FORGOTTEN_S = 7 * 24 * 3600 }; /* after which a frontend has nothing in hand; and is forgotten */
+enum { SILENT_S = 10, FORGOTTEN_S = 7 * 24 * 3600 }; /* after which a silent frontend's load is ignored; its row goes */
 
 static store_result known(long rows)
 {
@@ -19,8 +19,8 @@ static void take_flushed(void *ctx, const char *const *c)
     *(int64_t *)ctx = strtoll(c[0], NULL, 10);
 }
 
-/* Whether the batch is still to be applied, into *fresh. Its frontend's row is held from now on. One that is not known
- * is new, or has been silent for so long that it was forgotten. */
+/* Claims the batch's number and sets *fresh if the batch is still to be applied. The frontend's row is locked from then
+ * on; it is inserted if missing: the frontend is new, or was silent for so long that it was forgotten. */
 static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
 {
     params id = {0}, next = {0};
@@ -89,7 +89,7 @@ static store_result add_load(sql *db, const char *frontend, const store_load *l,
             &live, e));
 }
 
-/* Frontends that have not been heard of for days: their batches will not come any more. */
+/* Removes frontends that have not flushed for days, when a new one flushes for the first time. */
 static store_result forget_old(sql *db, const store_batch *b, err *e)
 {
     params p = {0};

@@ -1,5 +1,4 @@
-/* transaction.h - for the files of the store: statements in transactions, on a connection that may have to be made anew
- */
+/* transaction.h - transactions, on a connection that is reopened when it was lost; internal to the store's files */
 #ifndef PUNICA_STORE_TRANSACTION_H
 #define PUNICA_STORE_TRANSACTION_H
 
@@ -11,7 +10,7 @@ struct store {
     sql *db; /* NULL: lost, or not opened yet */
 };
 
-/* Parameters of one statement: text is borrowed, numbers are kept here. Zero-initialise. */
+/* Parameters of one statement: text is borrowed, numbers are kept here. Zero-initialise; do not copy with numbers. */
 typedef struct {
     const char *at[SQL_MAX_PARAMS];
     char number[SQL_MAX_PARAMS][24];
@@ -20,25 +19,26 @@ typedef struct {
 void params_text(params *p, const char *text);
 void params_number(params *p, int64_t x);
 
-/* What is done in one transaction. */
+/* The statements of one transaction; anything but STORE_OK rolls it back. */
 typedef store_result work(sql *db, void *ctx, err *e);
 
-/* Do it and commit. After anything but STORE_OK nothing is changed, as far as is known. */
+/* Runs w in a transaction and commits. Returns w's result, or STORE_FAILED. After anything but STORE_OK nothing is
+ * changed, except that after a lost connection the commit may have happened. */
 store_result transaction(store *s, work *w, void *ctx, err *e);
 
-/* A single statement that reads. */
+/* Runs a single statement that reads. 0, or -1 with e set. */
 int read_rows(store *s, const char *statement, const params *p, sql_each *each, void *ctx, err *e);
 
-/* In a transaction. p may be NULL. */
+/* Runs a statement within a transaction; result as sql_run(). p may be NULL. */
 long run(sql *db, const char *statement, const params *p, err *e);
 
-/* A row of a tenant; the name is borrowed from it. */
+/* Converts a row with these columns to a tenant; its name is borrowed from the row. */
 #define TENANT_COLUMNS                                                                                        \
     "name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created, max_adapters, " \
     "max_adapter_bytes"
 store_tenant tenant_of_row(const char *const *column);
 
-/* A change begins with its number, and ends with its line in the audit log. */
+/* Begin a change by taking its number, and end it by writing its line of the audit log. */
 int begin_change(sql *db, int64_t *number, err *e);
 store_result end_change(sql *db, int64_t number, const char *who, const char *action, const char *tenant,
                         const char *detail, err *e);

@@ -13,7 +13,7 @@
 #include "registry/registry.h"
 #include "worker/adapter_key.h"
 
-/* An adapter's folder in a directory, links followed, owned by the caller; NULL: there is none. */
+/* Returns an adapter's folder in a directory, links resolved, owned by the caller; NULL: there is none. */
 static char *find_in(const char *dir, const char *name)
 {
     char *path = path_child(dir, name), *folder = path ? path_resolve(path) : NULL;
@@ -27,7 +27,7 @@ static char *find_in(const char *dir, const char *name)
     return NULL;
 }
 
-/* The directory of an adapter, owned by the caller; NULL: nobody knows one of this name. */
+/* Returns the directory of the adapter of this name, owned by the caller; NULL: there is none. */
 static char *find(const adapter_store *s, const char *name)
 {
     size_t n = strlen(name), n_name;
@@ -46,7 +46,7 @@ static char *find(const adapter_store *s, const char *name)
     return folder;
 }
 
-/* The adapter of a folder, if it has the content that is asked for; hex NULL: whatever it has. */
+/* Opens the adapter of a folder. NULL with e set, also when its digest is not hex (hex NULL: any will do). */
 static adapter *open_version(const adapter_store *s, const char *dir, const char *hex, err *e)
 {
     adapter *a = adapter_open_again(dir, s->base, s->digests, e);
@@ -61,7 +61,7 @@ static adapter *open_version(const adapter_store *s, const char *dir, const char
     return NULL;
 }
 
-/* By content alone; NULL: the cache does not have it, or not whole. */
+/* Opens an adapter by its digest; NULL: the disk cache does not have it, or it is damaged. */
 static adapter *open_cached(const adapter_store *s, const char *hex)
 {
     char *dir = s->cache && hex ? disk_cache_find(s->cache, hex) : NULL;
@@ -85,7 +85,7 @@ static adapter *open_named(const adapter_store *s, const char *name, const char 
     adapter *a = open_version(s, dir, hex, e);
     if (!a) {
         log_warn("adapter %s: %s", name, e->msg);
-        err_hide_folder(e, dir); /* it is told to clients */
+        err_hide_folder(e, dir); /* clients see the message */
         err_wrap(e, "adapter %s", name);
     }
     free(dir);

@@ -1,9 +1,9 @@
 /* adapter_store.h - where a worker finds its adapters
  *
- * Some are given one by one (NAME=DIR); others are the folders of one directory, or what has a name in the host's disk
- * cache. Each is opened when a request first wants it, so that what is put there is found without a restart, and one
- * that is bad fails nothing but its own requests. A request that says which content it began with finds that in the
- * cache whatever has become of the name. */
+ * Some are given one by one (NAME=DIR); others are the folders of one directory, or those with a name in the host's
+ * disk cache. Each is opened when a request first needs it, so new ones are found without a restart, and a bad one
+ * fails only its own requests. A request with a digest finds that version in the cache, whatever the name stands for by
+ * then. */
 #ifndef PUNICA_WORKER_ADAPTER_STORE_H
 #define PUNICA_WORKER_ADAPTER_STORE_H
 
@@ -18,10 +18,10 @@ typedef struct {
     int n_named;
     const model_config *base; /* borrowed */
     const backend *be;        /* borrowed */
-    digest_memo *digests;     /* borrowed: of what was read before */
+    digest_memo *digests;     /* borrowed */
 } adapter_store;
 
-/* For the engine; the store must not change while the engine lives. */
+/* Makes the engine's source of adapters, which borrows s: it must not change while the engine lives. */
 adapter_source adapter_store_source(adapter_store *s);
 
 #endif

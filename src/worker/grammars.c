@@ -8,11 +8,11 @@
 #include "base/mem.h"
 #include "text/token_bytes.h"
 
-#define MAX_KEPT                                                                                         \
-    128 /* grammars that nobody uses at the moment, and those that somebody does; they take no more than \
+#define MAX_KEPT                                                                                             \
+    128 /* grammars cached, in use or not; make_room() evicts unused ones earlier, when all guides come near \
            GUIDES_MAX_BYTES */
 
-/* One text. Between jobs_start() and its return it belongs to the compiling thread, but for key and used. */
+/* One grammar. While busy it belongs to the compiling thread, except for kind, text, n, busy and used. */
 typedef struct entry {
     job job; /* first */
     grammars *of;
@@ -20,7 +20,7 @@ typedef struct entry {
     char *text; /* [n] */
     size_t n;
     bool busy;
-    uint64_t used; /* when it was last asked for */
+    uint64_t used; /* clock when it was last asked for */
     guide *is;     /* NULL: failed, or busy */
     err why;
 } entry;
@@ -28,12 +28,12 @@ typedef struct entry {
 struct grammars {
     vocabulary_source from;
     jobs *compilers;
-    token_trie *vocabulary; /* the compiling thread's until the first guide is made; immutable then */
+    token_trie *vocabulary; /* the compiling thread's until the first guide is made; immutable from then on */
     entry **at;             /* [n] */
     size_t n, cap;
-    uint64_t clock;
+    uint64_t clock; /* calls of grammars_find() */
     uint64_t n_compiled;
-    atomic_size_t bytes; /* that all guides take */
+    atomic_size_t bytes; /* taken by all guides */
 };
 
 typedef struct {
@@ -115,8 +115,8 @@ static void collect(grammars *g)
         ((entry *)j)->busy = false;
 }
 
-/* The one that was asked for longest ago goes; of unused ones, if only these. False: there is none. Whoever uses its
- * guide still holds it. */
+/* Evicts the least recently used entry; unused: only one whose guide nobody holds. False: there is none. Requests that
+ * hold its guide keep that. */
 static bool forget_oldest(grammars *g, bool unused)
 {
     size_t oldest = g->n;
@@ -131,7 +131,7 @@ static bool forget_oldest(grammars *g, bool unused)
     return true;
 }
 
-/* For one more. */
+/* Makes room for one more entry, in number and, by evicting unused ones, a quarter of GUIDES_MAX_BYTES. */
 static void make_room(grammars *g)
 {
     if (g->n >= MAX_KEPT)

@@ -1,7 +1,7 @@
-/* grammars.h - the grammars of a worker's requests: compiled beside the engine, and kept
+/* grammars.h - an LRU cache of the grammars of a worker's requests, compiled asynchronously
  *
- * The vocabulary is read when a grammar is first wanted. One thread calls all functions; compiling is done on another,
- * or at once in the simulation. */
+ * The vocabulary is read when a grammar is first needed. One thread calls all functions; another compiles. In the
+ * simulation grammars are compiled at once. */
 #ifndef PUNICA_WORKER_GRAMMARS_H
 #define PUNICA_WORKER_GRAMMARS_H
 
@@ -10,29 +10,30 @@
 
 typedef struct grammars grammars;
 
-/* Where the vocabulary comes from: called once, on the thread that compiles. */
+/* Reads the vocabulary, on the thread that compiles; called again only if it failed. The trie is the caller's. */
 typedef struct {
     token_trie *(*read)(void *ctx, err *e);
     void *ctx;
 } vocabulary_source;
 
-/* From a model's tokenizer; ctx is a model_vocabulary. */
+/* A vocabulary_source of a model's tokenizer; ctx is a model_vocabulary. */
 typedef struct {
     const char *model_dir;
     int vocab;
 } model_vocabulary;
 token_trie *model_vocabulary_read(void *ctx, err *e);
 
-/* compilers: who compiles, and nothing else; taken. NULL: whoever asks. */
+/* compilers: runs compilations and nothing else; taken over. NULL: grammars_find() compiles. */
 grammars *grammars_new(vocabulary_source from, jobs *compilers);
-void grammars_free(grammars *g); /* when no guide of its is held any more */
+void grammars_free(grammars *g); /* all its guides must have been dropped; g may be NULL */
 
 typedef enum { GRAMMAR_READY, GRAMMAR_COMPILING, GRAMMAR_FAILED } grammar_status;
 
-/* The guide of a text; ready: *out is held for the caller. The first time it is asked for it is compiled. */
+/* Finds the guide of a grammar, and starts to compile it if it is not cached. READY: *out is held for the caller
+ * (guide_drop()); FAILED: e says why. The text is copied. */
 grammar_status grammars_find(grammars *g, grammar_kind kind, const void *text, size_t n, guide **out, err *e);
 
-/* How many have been compiled so far, well or not: whoever waits for one asks again when it is more than before. */
+/* Returns how many compilations have finished, failed ones too: when it grows, ask again for what was missing. */
 uint64_t grammars_compiled(grammars *g);
 
 #endif

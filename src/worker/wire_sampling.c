@@ -24,7 +24,7 @@ static int convert(sampling_params *out, const Sampling *s, uint32_t max_tokens,
         .min_tokens = s->min_tokens,
         .ignore_eos = s->ignore_eos,
         .n_stop = (int)s->n_stop_ids,
-        .n_logprobs = s->n_logprobs < 0 ? INT_MIN : s->n_logprobs - 1, /* for the check to find */
+        .n_logprobs = s->n_logprobs < 0 ? INT_MIN : s->n_logprobs - 1, /* sampling_check() refuses INT_MIN */
         .n_prompt_logprobs = s->n_prompt_logprobs < 0 ? INT_MIN : s->n_prompt_logprobs - 1,
     };
     if (s->n_stop_ids)
@@ -40,7 +40,7 @@ static void *copy_of(const void *from, size_t n, size_t size)
     return p;
 }
 
-/* Words from their lengths and tokens. */
+/* Reads the bad words: their lengths, and their tokens one behind the other. */
 static int read_bad_words(token_rules *r, const Sampling *s, err *e)
 {
     size_t at = 0;

@@ -1,6 +1,6 @@
 /* worker.c - see worker.h
  *
- * Whatever happened since the last Step is packed as it happens, part by part, into the next. */
+ * Everything that happens between two Steps is packed at once, part by part, into the next Step. */
 #include "worker/worker.h"
 
 #include <limits.h>
@@ -15,33 +15,33 @@
 #include "worker/wire_sampling.h"
 
 static const double RESIDENTS_SOON = 1,
-                    RESIDENTS_AGAIN = 5; /* seconds between lists of adapters in memory: that changed, or did not */
+                    RESIDENTS_AGAIN = 5; /* least seconds between lists of residents: if changed, if unchanged */
 enum { MAX_RESIDENTS = 1024 };
 static const double HEARTBEAT = 1;        /* seconds between Steps of a worker that has nothing to do */
-static const uint64_t PROBE = UINT64_MAX; /* the id of the request that is nobody's */
+static const uint64_t PROBE = UINT64_MAX; /* the id of a probe's request */
 enum { PROBE_TOKENS = 16 };
-static const double MASKS_SHOW = 0.5; /* of a step's time */
+static const double MASKS_SHOW = 0.5; /* share of a step's time above which masks spoil its measurement */
 static const double LOADING =
-    0.001; /* seconds between looks whether an adapter or grammar is there, when all wait for one */
+    0.001; /* seconds between checks whether an adapter or grammar has come, when all requests wait for one */
 
 static const double FETCHING =
-    60; /* seconds that a request waits for its adapter to come to this host: it has a place here meanwhile */
-static const double UNAVAILABLE = 5; /* seconds after which whoever did not get its adapter may try again */
-enum { FETCHES = 3 };                /* of one that is gone again when it is to be read */
+    60; /* seconds that a request may wait for its adapter to be fetched: meanwhile it takes a place on this GPU */
+static const double UNAVAILABLE = 5; /* Retry-After, in seconds, of a request whose adapter did not come */
+enum { FETCHES = 3 };                /* for one request, if the disk cache evicts its adapter before it is read */
 
-/* A request that is in the engine, or waits for its grammar to be compiled or for its adapter to come to this host. */
+/* A request that is in the engine, or waits for its grammar to be compiled or its adapter to be fetched. */
 typedef struct {
     uint64_t id;
     uint32_t attempt;
-    int n_told; /* tokens that have been reported: of the prompt, where it is scored, and of output */
+    int n_told; /* tokens reported so far: scored ones of the prompt, and output */
     int n_logprobs, n_prompt_logprobs;
     unsigned char *waiting; /* [waiting_bytes] the packed Request; NULL: it is in the engine */
     size_t waiting_bytes;
     char *fetchable; /* the id of its adapter, if that has a source; else NULL */
-    char *wanted;    /* the id of the adapter it waits for; NULL: it is here */
+    char *wanted;    /* the id of the adapter it waits for; NULL: none */
     double wanted_at;
-    bool has_come;
-    int n_wants;
+    bool has_come; /* the wanted adapter has been fetched */
+    int n_wants;   /* times it has been asked for */
 } work;
 
 struct worker {
@@ -51,20 +51,20 @@ struct worker {
     work *jobs; /* [n_jobs] */
     size_t n_jobs, jobs_cap;
     uint64_t n_seen;     /* commands since the last reset */
-    uint64_t n_told;     /* of them, as of the last Step */
-    bool has_new;        /* requests that the scheduler does not know to be here */
-    bool has_come;       /* some adapter that was waited for, or a wait is over */
-    uint64_t n_compiled; /* grammars, when those waiting were last looked through */
+    uint64_t n_told;     /* n_seen in the last Step */
+    bool has_new;        /* there are requests that no Step has reported as seen */
+    bool has_come;       /* an adapter that was waited for has come, or cannot be fetched */
+    uint64_t n_compiled; /* grammars_compiled() when waiting requests were last tried */
     bool is_loading;     /* all requests wait for their adapters or grammars */
     bool is_probing;
-    bool is_busy;           /* the last step left requests that run */
-    double busy_since;      /* when the step began */
-    uint64_t rows, context; /* of the last, and its time; 0 rows: it has been reported */
-    double seconds;
-    double residents_at;     /* when it last said which adapters are in memory, */
+    bool is_busy;            /* the last step left requests that run */
+    double busy_since;       /* when the step began */
+    uint64_t rows, context;  /* of the last step; 0: it has been reported */
+    double seconds;          /* that it took; 0: not known */
+    double residents_at;     /* when residents were last listed, */
     uint64_t residents_told; /* and adapter_slots_changes() then */
-    double sent_at;          /* the last Step */
-    bool told_of_rows;       /* by the last Step: whoever hears no more may think that another such goes on */
+    double sent_at;          /* when the last Step was sent */
+    bool told_of_rows;       /* the last Step had rows: silence after it would look like a step that still runs */
     uint32_t reset;
     buf parts;                        /* tokens and ends of the next Step, packed */
     buf body, message, logprobs, key; /* scratch */
@@ -138,7 +138,7 @@ static void report_end(worker *w, uint64_t id, uint32_t attempt, EndReason why)
     pack_field(&w->parts, STEP_ENDS, &end.base);
 }
 
-/* retry_after: seconds after which its adapter may be there; 0: coming again is of no use. */
+/* Reports that a request failed. retry_after: seconds after which its adapter may be there; 0: a retry is no use. */
 static void report_failure(worker *w, uint64_t id, uint32_t attempt, const err *why, double retry_after)
 {
     End end = END__INIT;
@@ -150,7 +150,8 @@ static void report_failure(worker *w, uint64_t id, uint32_t attempt, const err *
     pack_field(&w->parts, STEP_ENDS, &end.base);
 }
 
-/* Tokens of one request and kind: scored or drawn. A LogprobList behind another is one list. */
+/* Reports n tokens of one request, all scored or all drawn. Packed LogprobLists one behind the other are a single
+ * list. */
 static void report_tokens(worker *w, work *j, const event *ev, int n)
 {
     int n_logprobs = ev->kind == EVENT_SCORE ? j->n_prompt_logprobs : j->n_logprobs;
@@ -173,7 +174,7 @@ static void report_tokens(worker *w, work *j, const event *ev, int n)
     pack_field(&w->parts, STEP_TOKENS, &t.base);
 }
 
-/* The scheduler's seconds to a number that the engine can order by. */
+/* Converts the scheduler's seconds to a number that the engine can order by. */
 static uint64_t arrival_of(double seconds)
 {
     return seconds > 0 && seconds < 1e12 ? (uint64_t)(seconds * 1e6) : 0;
@@ -208,8 +209,8 @@ static int add_with(worker *w, const Request *r, const wire_sampling *asked, err
     return engine_add(w->g, &q, e);
 }
 
-/* ADD_LATER: its grammar is being compiled, or its adapter is on its way. ADD_UNAVAILABLE: it failed since that does
- * not come. */
+/* ADD_LATER: the request's grammar is being compiled, or its adapter fetched. ADD_UNAVAILABLE: it failed because its
+ * adapter could not be fetched. */
 typedef enum { ADD_UNAVAILABLE = -2, ADD_FAILED, ADD_DONE, ADD_LATER } add_status;
 
 static double retry_after(add_status failed)
@@ -217,7 +218,7 @@ static double retry_after(add_status failed)
     return failed == ADD_UNAVAILABLE ? UNAVAILABLE : 0;
 }
 
-/* Nobody who hears it is noticed at the next Step. */
+/* Asks the runner to fetch an adapter. A failure to send is noticed at the next Step. */
 static void send_want(worker *w, const Request *r, const wire_sampling *asked)
 {
     Want want = WANT__INIT;
@@ -238,7 +239,7 @@ static bool has_files(const worker *w, const work *j)
     return !w->is.has_adapter || w->is.has_adapter(w->is.ctx, j->fetchable);
 }
 
-/* Whether the adapter's files are on this host; if not, the runner is asked for them. */
+/* Looks for the adapter's files on this host: ADD_DONE. If they are missing, asks the runner for them: ADD_LATER. */
 static add_status find_files(worker *w, const Request *r, const wire_sampling *asked, work *j, err *e)
 {
     if (*asked->wire->adapter_source && !j->fetchable)
@@ -302,7 +303,7 @@ static void receive_cancel(worker *w, uint64_t id)
         return;
     engine_cancel(w->g, id);
     remove_job(w, j);
-    w->is_busy = w->is_busy && !engine_is_idle(w->g); /* what comes next begins when it comes */
+    w->is_busy = w->is_busy && !engine_is_idle(w->g); /* if idle, the next step is timed from when it begins */
 }
 
 static bool any_waits(const worker *w)
@@ -313,8 +314,7 @@ static bool any_waits(const worker *w)
     return false;
 }
 
-/* Make tokens for nobody, unless there is something to do. Whoever comes has all the room: it is as if there were no
- * probe. */
+/* Begins to draw tokens that nobody gets, unless there is something to do. The next request ends the probe. */
 static void begin_probe(worker *w)
 {
     err e;
@@ -337,7 +337,7 @@ static void receive_add(worker *w, const Request *r)
 {
     err e;
     end_probe(w);
-    receive_cancel(w, r->id); /* an older attempt whose end has crossed this on the way */
+    receive_cancel(w, r->id); /* an older attempt, if one is still here */
     work j = {.id = r->id, .attempt = r->attempt, .n_told = (int)(r->n_scored + r->n_tokens - r->n_prompt)};
     add_status status = add_to_engine(w, r, &j, &e);
     if (status < 0) {
@@ -355,7 +355,7 @@ static void receive_add(worker *w, const Request *r)
     w->has_new = true;
 }
 
-/* Whether some adapter has come, or has been waited for too long. */
+/* Tells whether some adapter has come, or has been waited for too long. */
 static bool has_files_news(const worker *w)
 {
     double now = w->is.now(w->is.ctx);
@@ -365,7 +365,7 @@ static bool has_files_news(const worker *w)
     return news;
 }
 
-/* Requests whose grammars are ready now, or whose adapters are here, go into the engine. */
+/* Adds to the engine those waiting requests whose grammars and adapters are ready now. */
 static void add_waiting(worker *w)
 {
     if (!any_waits(w))
@@ -408,7 +408,7 @@ static void receive_command(worker *w, const Command *c)
     }
 }
 
-/* The runner has what was wanted, or cannot get it. */
+/* Handles the runner's answer to a Want: the adapter is here, or cannot be fetched. */
 static void receive_fetched(worker *w, const Fetched *f)
 {
     for (size_t i = 0; i < w->n_jobs; i++) {
@@ -426,7 +426,7 @@ static void receive_fetched(worker *w, const Fetched *f)
     }
 }
 
-/* Forget everything. */
+/* Forgets all requests and counts commands from 0. */
 static void receive_reset(worker *w, uint32_t number)
 {
     end_probe(w);
@@ -434,7 +434,7 @@ static void receive_reset(worker *w, uint32_t number)
         receive_cancel(w, w->jobs[w->n_jobs - 1].id);
     buf_clear(&w->parts);
     w->n_seen = 0;
-    w->n_told = UINT64_MAX; /* the next Step is news */
+    w->n_told = UINT64_MAX; /* so that the next Step is sent */
     w->reset = number;
 }
 
@@ -465,14 +465,14 @@ double worker_may_wait(const worker *w)
     return idle && !any_waits(w) ? HEARTBEAT : idle || w->is_loading ? LOADING : 0;
 }
 
-/* Whether a request failed because the disk cache gave its adapter's files away between our look for them and their
- * reading. It is to be given to a GPU again, where they are fetched. */
+/* Tells whether a request failed because the disk cache evicted its adapter's files before they were read. It is then
+ * scheduled again, and the files are fetched again. */
 static bool lost_its_files(const worker *w, const work *j)
 {
     return j->fetchable && !has_files(w, j);
 }
 
-/* The first of n events, and those behind it that are told with it. Returns how many. */
+/* Handles the first of n events, and those behind it that are reported together with it. Returns how many. */
 static int on_events(worker *w, const event *ev, int n)
 {
     int same = 1;
@@ -502,8 +502,8 @@ static int on_events(worker *w, const event *ev, int n)
     return 1;
 }
 
-/* How large the step was, and how long it took. Where masks were a good part of that, it says nothing of the device:
- * how much of their time the model was busy too is not known here. */
+/* Notes how large the step was and how long it took. Where grammar masks took a large part of that, the time is
+ * dropped: it is not known how much of theirs overlapped with the model, so it says nothing about the device. */
 static void measure(worker *w, const engine_stats *before, const engine_stats *after)
 {
     double now = w->is.now(w->is.ctx);
@@ -532,7 +532,7 @@ static int run_step(worker *w, err *e)
     for (int i = 0; i < n;)
         i += on_events(w, &events[i], n - i);
     engine_stats after = engine_get_stats(w->g);
-    w->is_loading = n == 0 && after.rows == before.rows; /* adapters, or pages of a prefix: nothing was computed */
+    w->is_loading = n == 0 && after.rows == before.rows; /* nothing was computed: adapters or pages are awaited */
     measure(w, &before, &after);
     return 0;
 }
@@ -542,7 +542,7 @@ static worker_status send_message(worker *w)
     return w->is.send(w->is.ctx, w->message.data, w->message.len) ? WORKER_UNHEARD : WORKER_GOES_ON;
 }
 
-/* A list of residents being made. */
+/* A list of residents under construction. */
 typedef struct {
     Resident *at;
     Resident **list;
@@ -566,7 +566,7 @@ static void add_resident(void *ctx, const adapter_resident *r)
     l->n++;
 }
 
-/* Into the next Step, if it is time. */
+/* Adds the list of residents to the next Step, if it is time. */
 static void report_residents(worker *w)
 {
     double now = w->is.now(w->is.ctx), since = now - w->residents_at;

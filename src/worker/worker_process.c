@@ -18,7 +18,7 @@
 #include "worker/adapter_store.h"
 #include "worker/worker.h"
 
-enum { SPARE_CORES = 4 }; /* of a machine where waking another process does not take the core from this one */
+enum { SPARE_CORES = 4 }; /* with fewer cores, waking another process may take the core from this one */
 
 typedef struct {
     const worker_options *opt;
@@ -41,13 +41,12 @@ static int send_frame(void *ctx, const void *message, size_t n)
     return frame_write_all(p->opt->out, p->frame.data, p->frame.len);
 }
 
-/* Tokens of many requests are about to be told: whoever passes them on may be waking up meanwhile, on a core that we do
- * not need. */
+/* Sends a notice when tokens of many requests are about to come, so that the processes that pass them on wake up. */
 static void give_notice(void *ctx, int n)
 {
     enum { MANY = 16 };
     if (n >= MANY)
-        send_frame(ctx, NULL, 0); /* if nobody reads it, nobody reads the step either */
+        send_frame(ctx, NULL, 0); /* a failure shows again when the Step is sent */
 }
 
 static bool has_adapter(void *ctx, const char *id)
@@ -61,7 +60,7 @@ static bool has_adapter(void *ctx, const char *id)
     return has;
 }
 
-/* Hand over all commands there are, waiting for the first when there is nothing else to do. */
+/* Passes all commands that have come to the worker, waiting for the first when there is nothing else to do. */
 static int read_commands(worker_process *p, err *e)
 {
     for (double wait = worker_may_wait(p->w); frame_reader_wait(&p->in, wait); wait = 0) {
@@ -75,7 +74,7 @@ static int read_commands(worker_process *p, err *e)
     return 0;
 }
 
-/* Tokens of a request, and why not as many as the model allows. */
+/* Returns the most tokens that a request may have, and logs if the KvCache allows fewer than the model. */
 static int longest(const worker_process *p)
 {
     engine_stats s = engine_get_stats(p->g);
@@ -156,7 +155,7 @@ static void close_all(worker_process *p)
     buf_free(&p->frame);
 }
 
-/* Until the runner is gone: 0; -1: the device failed. */
+/* Serves until the runner is gone: 0; -1: the device failed. */
 static int serve(worker_process *p, err *e)
 {
     err pipe = {0};

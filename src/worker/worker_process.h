@@ -17,18 +17,18 @@ typedef struct {
     const char *cache;          /* the disk cache's folder; NULL: none */
     const char *const *adapter; /* [n_adapters] "NAME=DIR" */
     int n_adapters;
-    int max_batch, threads, kv_pages, n_adapter_slots; /* 0: as the engine likes */
-    size_t adapter_host_bytes;                         /* the same */
-    int itl_target;                                    /* milliseconds; the same */
+    int max_batch, threads, kv_pages, n_adapter_slots; /* 0: the engine's default */
+    size_t adapter_host_bytes;                         /* 0: the default */
+    int itl_target;                                    /* milliseconds; 0: the default */
     bool no_prefix_cache;
-    double memory_share; /* the same */
-    size_t host_bytes;   /* engine_options */
+    double memory_share; /* 0: the default */
+    size_t host_bytes;   /* see engine_options */
     int max_len;         /* tokens of a request; 0: as many as the model allows and the KvCache holds */
     int gpu;             /* its number at its runner */
     int in, out;         /* file descriptors */
 } worker_options;
 
-/* Returns 0 when the pipe is closed, -1 when the model cannot be loaded or the device fails. */
+/* Runs a worker. 0: the pipe was closed; -1 with e set: the model cannot be loaded, or the device failed. */
 int worker_run(const worker_options *o, err *e);
 
 #endif
