@@ -44,7 +44,7 @@ size_t adapter_file_limit(int file, size_t whole)
     return file == FILE_WEIGHTS || whole < MAX_TEXT ? whole : MAX_TEXT;
 }
 
-/* Name and size before the content: two sets of files never look the same. */
+/* Appends the template's files, name and size before the content, so that no two sets of files look the same. */
 static int add_extras(buf *all, const char *dir, err *e)
 {
     for (int i = N_NEEDED; i < N_ADAPTER_FILES; i++) {

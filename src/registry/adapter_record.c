@@ -29,7 +29,7 @@ static void free_version(adapter_version *v)
     free(v->by);
 }
 
-/* The oldest that is not the current one. */
+/* Forgets the oldest version that is not the current one. */
 static void forget_one(adapter_record *r)
 {
     size_t i = r->current == 0;

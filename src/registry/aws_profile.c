@@ -15,7 +15,7 @@ typedef struct {
     char **to;
 } setting;
 
-/* The text without spaces around it, in place. */
+/* Trims spaces around the text, in place. */
 static char *trim(char *text)
 {
     text += strspn(text, " \t\r");
@@ -25,8 +25,8 @@ static char *trim(char *text)
     return text;
 }
 
-/* Whether a line is the head of a section, and *in: of the one that is wanted. "[profile NAME]" is how the file of
- * settings writes all but the default one. */
+/* Whether a line is the head of a section; then sets *in if it is that of the profile. ~/.aws/config writes all but the
+ * default one as "[profile NAME]". */
 static bool is_head(char *line, const char *profile, bool *in)
 {
     size_t n = strlen(line);
@@ -62,7 +62,7 @@ static void read_file(const char *path, const char *profile, const setting *know
     if (file_read(&text, path, MAX_FILE, &none) == 0 && text.len) {
         char *rest = text.data;
         for (char *line; (line = strsep(&rest, "\n"));) {
-            bool nested = *line == ' ' || *line == '\t'; /* of a setting with parts of its own */
+            bool nested = *line == ' ' || *line == '\t'; /* a part of the setting above */
             line = trim(line);
             if (*line && !is_head(line, profile, &in) && in && !nested)
                 take(known, line);
@@ -71,7 +71,7 @@ static void read_file(const char *path, const char *profile, const setting *know
     buf_free(&text);
 }
 
-/* Where a file is: as a variable says, or in the home folder. Owned by the caller; NULL: nowhere. */
+/* Returns where a file is: where a variable says, or in the home folder. Owned by the caller; NULL: nowhere. */
 static char *find_file(const char *variable, const char *in_home)
 {
     const char *path = getenv(variable), *home = getenv("HOME");
@@ -109,7 +109,7 @@ void aws_profile_deinit(aws_profile *p)
 
 void aws_profile_complete(const aws_profile *p, fetch_options *o)
 {
-    if (!o->s3_key && !o->s3_secret && p->key && p->secret) { /* all of one source */
+    if (!o->s3_key && !o->s3_secret && p->key && p->secret) { /* never half from the environment */
         o->s3_key = p->key;
         o->s3_secret = p->secret;
         o->s3_session = p->session;

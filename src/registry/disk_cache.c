@@ -1,7 +1,8 @@
 /* disk_cache.c - see disk_cache.h
  *
- * Locks: .lock first, then a folder's own. A pin is a shared lock on the adapter's folder, work an exclusive one; both
- * are taken on a folder that is open already, so whoever has it looks again whether it is still in its place. */
+ * Lock order: .lock first, then a folder's own. A pin is a shared lock on the adapter's folder, work an exclusive one.
+ * As a folder is opened before it is locked, it may have been moved in between: whoever has the lock checks that it is
+ * still in its place. Functions that say "under .lock" are called with .lock held. */
 #include "registry/disk_cache.h"
 
 #include <dirent.h>
@@ -23,12 +24,12 @@
 #include "base/mem.h"
 #include "registry/adapter_files.h"
 
-enum { PATIENCE_S = 24 * 3600 }; /* for work that was left */
+enum { PATIENCE_S = 24 * 3600 }; /* for which work that was left is kept */
 
 struct disk_cache {
     char *dir, *downloads, *trash;
     size_t max_bytes;
-    int fd; /* of dir, to be synced */
+    int fd; /* of dir, for fsync() */
     map *(*kept)(void *ctx);
     void *keeper;
 };
@@ -47,7 +48,7 @@ static void remove_tree(const char *path)
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The descriptor of .lock, which is held; -1. */
+/* Takes .lock. Returns its descriptor; close() releases it. -1 with e set. */
 static int lock_all(const disk_cache *c, err *e)
 {
     char *path = path_join(c->dir, ".lock");
@@ -70,7 +71,7 @@ static bool is_in_place(int fd, const char *path)
            open_one.st_ino == there.st_ino;
 }
 
-/* An open folder with a lock of this kind on it, or -1: it is not there, or another has it. */
+/* Opens a folder and takes a lock of this kind on it. -1: it is not there, or another process has it. */
 static int lock_folder(const char *path, int kind)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -82,14 +83,15 @@ static int lock_folder(const char *path, int kind)
     return -1;
 }
 
-/* Of .lock's holder: a folder goes, unless somebody has it. At once for others: it is renamed first. */
+/* Under .lock: removes a folder unless it is locked; renames it first, so that for others it goes at once. Returns
+ * whether it is gone. */
 static bool drop(const disk_cache *c, const char *path)
 {
     int fd = lock_folder(path, LOCK_EX);
     if (fd < 0)
         return !file_exists(path);
     char *grave = xasprintf("%s/%s", c->trash, strrchr(path, '/') + 1);
-    remove_tree(grave); /* of one that died in the middle of this */
+    remove_tree(grave); /* left by a process that died here */
     bool gone = rename(path, grave) == 0;
     if (gone)
         remove_tree(grave);
@@ -98,7 +100,7 @@ static bool drop(const disk_cache *c, const char *path)
     return gone;
 }
 
-/* What may be removed, and what it is. */
+/* Something that may be removed: an adapter, or work (id NULL; else it points into path). */
 typedef struct {
     char *path;
     const char *id;
@@ -153,7 +155,7 @@ static int by_use(const void *a, const void *b)
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-/* All adapters and all work, that used longest ago first. */
+/* Lists all adapters and all work, least recently used first. */
 static item_list list_items(const disk_cache *c)
 {
     item_list l = {0};
@@ -171,7 +173,7 @@ static void free_items(item_list *l)
     free(l->at);
 }
 
-/* Of .lock's holder: -1 when all that may go is gone and it is still too much. */
+/* Under .lock: evicts, least recently used first, until the limit is kept. -1 with e set when that is not enough. */
 static int make_room(const disk_cache *c, err *e)
 {
     item_list l = list_items(c);
@@ -194,7 +196,7 @@ static int make_room(const disk_cache *c, err *e)
     return status;
 }
 
-/* Of .lock's holder: what processes that died have left. */
+/* Under .lock: removes what processes that died have left. */
 static void clean(const disk_cache *c)
 {
     item_list l = {0};
@@ -302,7 +304,7 @@ int disk_cache_begin(const disk_cache *c, const char *key, double deadline, cons
         return -1;
     }
     err full;
-    make_room(c, &full); /* of what others have left; whether ours fits is seen at its end */
+    make_room(c, &full); /* best effort: whether ours fits is seen at its end */
     close(lock);
     while ((made = make_folder(path, e)) == 0 && (fd = lock_folder(path, LOCK_EX)) < 0 && !is_over(deadline, stop))
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
@@ -337,7 +339,7 @@ static int sync_path(const char *path, err *e)
     return status;
 }
 
-/* The adapter's files and their folders are on the disk, before they are anything. */
+/* Syncs the adapter's files and their folders to the disk, before they become an adapter. */
 static int sync_tree(const char *tree, err *e)
 {
     int status = 0;
@@ -352,7 +354,7 @@ static int sync_tree(const char *tree, err *e)
     return status ? status : sync_path(tree, e);
 }
 
-/* Whether what is there has the content that its name says: disks forget, too. */
+/* Whether the files there have the digest that their folder's name says: disks lose data, too. */
 static bool is_sound(const char *dir, const char *id)
 {
     char *path[N_NEEDED], hex[DIGEST_HEX];
@@ -372,7 +374,7 @@ static bool is_sound(const char *dir, const char *id)
     return status == 0 && strncmp(hex, id, DIGEST_HEX - 1) == 0;
 }
 
-/* Of .lock's holder. */
+/* Under .lock: renames the tree to the adapter's folder, or removes it if a sound one is there already. */
 static int put_in_place(const disk_cache *c, const char *tree, const char *id, err *e)
 {
     char *path = path_join(c->dir, id);
@@ -389,7 +391,7 @@ static int put_in_place(const disk_cache *c, const char *tree, const char *id, e
 int disk_cache_keep(const disk_cache *c, disk_work *w, const char *tree, const char *id, disk_pin *p, err *e)
 {
     size_t bytes = adapter_files_bytes(tree);
-    if (c->max_bytes && bytes > c->max_bytes) /* nothing has to go for what does not fit anyway */
+    if (c->max_bytes && bytes > c->max_bytes) /* evict nothing for what cannot fit anyway */
         return err_set(e, "it is %zu bytes, and the disk cache %s has %zu in all", bytes, c->dir, c->max_bytes);
     if (sync_tree(tree, e))
         return -1;
@@ -397,7 +399,7 @@ int disk_cache_keep(const disk_cache *c, disk_work *w, const char *tree, const c
     if (lock < 0)
         return -1;
     int status = make_room(c, e) || put_in_place(c, tree, id, e) ? -1 : 0;
-    if (status == 0 && !disk_cache_pin(c, id, p)) /* who removes needs .lock: it is there */
+    if (status == 0 && !disk_cache_pin(c, id, p)) /* it is there: to remove it takes .lock */
         status = err_set(e, "cannot open %s/%s: %s", c->dir, id, strerror(errno));
     close(lock);
     if (status == 0)
@@ -446,5 +448,5 @@ char *disk_cache_find(const char *dir, const char *digest_hex)
 
 void disk_cache_use(const char *adapter_dir)
 {
-    utimensat(AT_FDCWD, adapter_dir, NULL, 0); /* a folder that we may not touch is only thought to be older */
+    utimensat(AT_FDCWD, adapter_dir, NULL, 0); /* if we may not touch it, it only counts as older */
 }

@@ -1,6 +1,6 @@
 /* fetch.c - see fetch.h
  *
- * In the work's folder: what transfer.c fetches, and tree/, which becomes the adapter. */
+ * The work's folder has the files that transfer.c fetches, and tree/, which becomes the adapter. */
 #include "registry/fetch.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "registry/transfer.h"
 #include "registry/unpack.h"
 
-#define MAX_LISTING ((size_t)8 << 20) /* of the hub: what a repository has */
+#define MAX_LISTING ((size_t)8 << 20) /* bytes of the hub's answer: the files of a repository */
 
 typedef struct {
     const source *s;
@@ -91,7 +91,7 @@ static transfer_result get(const fetching *f, const char *url, const char *name,
     return result;
 }
 
-/* Which files a revision of a repository has, read anew each time. */
+/* Asks the hub which files a revision of a repository has; anew each time, as a branch moves. */
 static int list_hub(fetching *f, places *p, err *e)
 {
     char *url = places_hub_listing(f->o->hub_endpoint, f->s), *path = path_join(f->dir, "listing.json");
@@ -132,7 +132,7 @@ static int fetch_archive(fetching *f, const char *url, err *e)
     return status;
 }
 
-/* One file beside the tree, where it may be continued, and then into it. */
+/* Fetches a file beside the tree, where it can be continued, and then moves it into the tree. */
 static int fetch_file(fetching *f, const char *url, int file, err *e)
 {
     char *path = xasprintf("%s/%d", f->dir, file), *place = path_join(f->tree, adapter_file_name[file]);
@@ -145,7 +145,7 @@ static int fetch_file(fetching *f, const char *url, int file, err *e)
     return status;
 }
 
-/* The weights last: they are what breaks off. */
+/* Fetches the files, the weights last: they are the large file, which may break off. */
 static int fetch_files(fetching *f, const places *p, err *e)
 {
     for (int i = 0; i < N_NEEDED; i++)
@@ -167,7 +167,7 @@ static int fetch_remote(fetching *f, err *e)
     return status;
 }
 
-/* What an earlier try has left in the tree is of no use: only parts beside it are continued. */
+/* Makes an empty tree. What an earlier try has left in it is of no use: only parts beside it are continued. */
 static int empty_tree(const fetching *f, err *e)
 {
     for (int i = 0; i < N_ADAPTER_FILES; i++) {
@@ -186,7 +186,7 @@ static int fetch_tree(fetching *f, err *e)
     return f->s->kind == SOURCE_FILE ? local_source_copy(f->s, f->o->files_under, f->tree, &l, e) : fetch_remote(f, e);
 }
 
-/* Whether the tree is an adapter of this base, and the one that is wanted. */
+/* Checks that the tree is an adapter of this base, and the one that is wanted; describes it in *out. */
 static int check_tree(const fetching *f, const model_config *base, fetched *out, err *e)
 {
     size_t bytes = adapter_files_bytes(f->tree);
@@ -208,7 +208,7 @@ static int check_tree(const fetching *f, const model_config *base, fetched *out,
     return adapter_id_make(out->id, f->tree, out->digest, e);
 }
 
-/* Whether there is something that the next can continue. */
+/* Whether the folder has a part that another fetch can continue. */
 static bool has_part(const fetching *f)
 {
     bool has = false;
@@ -220,8 +220,8 @@ static bool has_part(const fetching *f)
     return has;
 }
 
-/* A source that has been fetched before is fetched again, even if its digest is known: who knows a digest need not have
- * the right to what it is of. */
+/* A source is fetched even if the cache has an adapter of the digest that is asked for: knowing a digest is no right to
+ * its content. */
 int fetch_adapter(disk_cache *c, const source *s, const fetch_options *o, const model_config *base, fetched *out,
                   disk_pin *pin, err *e)
 {
@@ -239,13 +239,13 @@ int fetch_adapter(disk_cache *c, const source *s, const fetch_options *o, const 
     if (status == 0)
         status = disk_cache_keep(c, &work, f.tree, out->id, pin, e);
     if (status)
-        disk_cache_leave(c, &work, got == 0 || !has_part(&f)); /* what is whole and bad is of no use */
+        disk_cache_leave(c, &work, got == 0 || !has_part(&f)); /* complete but bad: nothing to continue */
     free(f.tree);
     free(f.dir);
     return status;
 }
 
-/* The digest is checked where all digests are; what is behind it in the id is the chat template's. */
+/* The digest is checked by check_tree(), as the text asks for it; the rest of the id is the chat template's. */
 int fetch_registered(disk_cache *c, const char *source_text, const char *id, bool trusted, const fetch_options *o,
                      const model_config *base, disk_pin *pin, err *e)
 {

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "registry/adapter_files.h"
 
-/* Whether a path without links lies under a folder. */
+/* Whether a path, which has no links, lies under a folder. */
 static bool is_under(const char *path, const char *under)
 {
     char *root = path_resolve(under);
@@ -24,7 +24,7 @@ static bool is_under(const char *path, const char *under)
     return is;
 }
 
-/* The same of an open file, and nobody can change the answer any more. */
+/* Whether an open file lies under a folder: unlike a path's, the answer cannot be changed by others. */
 static bool lies_under(int fd, const char *under)
 {
     char link[64], path[PATH_MAX];
@@ -34,7 +34,7 @@ static bool lies_under(int fd, const char *under)
     return n > 0 && is_under(path, under);
 }
 
-/* What could not be found may only be told of where files may be taken from. */
+/* Says why a file was not found, but only within the folder that files may be taken from. Returns -1. */
 static int tell_missing(const char *path, const char *under, int why, err *e)
 {
     const char *slash = strrchr(path, '/');
@@ -48,7 +48,7 @@ static int tell_missing(const char *path, const char *under, int why, err *e)
                : err_set(e, "file:%s is not in the folder that adapters may be taken from", path);
 }
 
-/* A plain file under the folder, or -1. *absent: there is none of this name. */
+/* Opens a plain file under the folder. -1 with e set; *absent: there is no file of this name. */
 static int open_under(const char *path, const char *under, bool *absent, err *e)
 {
     struct stat st;
@@ -101,7 +101,7 @@ static int copy_file(int from, const char *path, size_t max_bytes, err *e)
     return status;
 }
 
-/* One of a directory's files, if it is there. */
+/* Copies one of a directory's files; one that is not needed may be missing. */
 static int copy_one(const char *from_dir, const char *under, int file, const char *dir, const unpack_limits *l, err *e)
 {
     char *from = path_join(from_dir, adapter_file_name[file]), *to = path_join(dir, adapter_file_name[file]);
@@ -120,7 +120,7 @@ static int copy_one(const char *from_dir, const char *under, int file, const cha
     return status;
 }
 
-/* The archive is read through the descriptor that was judged. */
+/* Unpacks the archive through the descriptor that was judged. */
 static int unpack_under(const source *s, const char *under, const char *dir, const unpack_limits *l, err *e)
 {
     bool absent;

@@ -1,11 +1,12 @@
-/* local_source.h - an adapter that is on this host: a directory's files are copied, an archive is unpacked */
+/* local_source.h - takes an adapter from this host: copies a directory's files, or unpacks an archive */
 #ifndef PUNICA_REGISTRY_LOCAL_SOURCE_H
 #define PUNICA_REGISTRY_LOCAL_SOURCE_H
 
 #include "registry/source.h"
 #include "registry/unpack.h"
 
-/* Into the folder dir, which is there. Whatever is read must lie under `under`, wherever links lead. */
+/* Copies into the folder dir, which exists. Every file that is read must lie under the folder `under`, links resolved;
+ * NULL: nothing may be read. 0, or -1 with e set. */
 int local_source_copy(const source *s, const char *under, const char *dir, const unpack_limits *l, err *e);
 
 #endif

@@ -7,19 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where IPv4 has no public hosts (IANA's registry of special-purpose addresses). */
+/* Networks of IPv4 without public hosts (IANA's registry of special-purpose addresses). */
 static const char *const special_v4[] = {
     "0.0.0.0/8",     "10.0.0.0/8",      "100.64.0.0/10",  "127.0.0.0/8",    "169.254.0.0/16",
     "172.16.0.0/12", "192.0.0.0/24",    "192.0.2.0/24",   "192.88.99.0/24", "192.168.0.0/16",
     "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4",    "240.0.0.0/4",
 };
 
-/* Within 2000::/3; all outside of it is special. 2002::/16 (6to4) and Teredo in 2001::/23 carry IPv4 addresses. */
+/* The same within 2000::/3; all IPv6 outside of that is special. 2002::/16 (6to4) and Teredo in 2001::/23 carry IPv4
+ * addresses. */
 static const char *const special_v6[] = {"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"};
 
 static const unsigned char v4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-/* Into 16 bytes; -1: not an address. *width: how many bits one of its kind has. */
+/* Parses an address into 16 bytes; *width: 32 bits for IPv4, else 128. -1: it is not an address. */
 static int parse_address(const char *text, unsigned char out[16], int *width)
 {
     *width = 128;

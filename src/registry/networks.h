@@ -1,9 +1,9 @@
 /* networks.h - which addresses adapters may be fetched from
  *
- * A source's URL is a stranger's, and what fetches it stands inside: without a limit it would ask the cloud's metadata
- * service, or a neighbour, for whoever names them (SSRF). So it connects to public addresses only, and to those
- * networks that the operator allows. It is the address of each connection that is judged, not the name in the URL:
- * neither a redirect nor a name server that changes its mind gets around that. */
+ * A source's URL comes from a stranger, but is fetched from inside the network: without a limit, anybody could have us
+ * ask the cloud's metadata service, or a neighbour (SSRF). So connections are made only to public addresses, and to the
+ * networks that the operator allows. The address of each connection is judged, not the name in the URL, so neither a
+ * redirect nor DNS rebinding gets around that. */
 #ifndef PUNICA_REGISTRY_NETWORKS_H
 #define PUNICA_REGISTRY_NETWORKS_H
 
@@ -18,10 +18,10 @@ typedef struct {
     int bits;
 } ip_network;
 
-/* "10.0.0.0/8", "fd00::/8", or one address. */
+/* Parses "10.0.0.0/8", "fd00::/8", or one address. 0, or -1 with e set. */
 int ip_network_parse(ip_network *n, const char *text, err *e);
 
-/* Whether a connection may be made: the address is public, or in one of the n allowed networks. */
+/* Returns whether a connection may be made: the address is public, or in one of the n allowed networks. */
 bool networks_permit(const ip_network *allowed, int n, const struct sockaddr *a);
 
 #endif

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-/* Percent-encode all but unreserved characters, and slashes if they are to be kept. */
+/* Percent-encodes all but unreserved characters, and slashes if they are to be kept. */
 static void add_encoded(buf *out, const char *text, bool keep_slashes)
 {
     for (; *text; text++) {
@@ -23,7 +23,7 @@ static void add_encoded(buf *out, const char *text, bool keep_slashes)
     }
 }
 
-/* The URL with a name put behind its path, before its query. NULL: it is no URL. */
+/* Returns the URL with a name appended to its path, before its query; owned by the caller. NULL: it is no URL. */
 static char *url_in(const char *url, const char *name)
 {
     CURLU *u = curl_url();
@@ -61,7 +61,7 @@ int places_of_s3(places *p, const source *s, const char *endpoint, const char *r
         buf_printf(&url, "%s%s%s/", endpoint, endpoint[strlen(endpoint) - 1] == '/' ? "" : "/", s->bucket);
     else if (strchr(s->bucket, '.'))
         buf_printf(&url, "https://s3.%s.amazonaws.com/%s/", region,
-                   s->bucket); /* no certificate has a name with more dots */
+                   s->bucket); /* a dot in the bucket would not match AWS's wildcard certificate */
     else
         buf_printf(&url, "https://%s.s3.%s.amazonaws.com/", s->bucket, region);
     add_encoded(&url, s->key, true);
@@ -93,7 +93,7 @@ char *places_hub_listing(const char *endpoint, const source *s)
     return hub_url(endpoint, "api/models/", s->repository, "/revision/", s->revision, NULL);
 }
 
-/* Files are asked for by commit: they all are of one, whatever happens to a branch meanwhile. */
+/* Reads the commit, by which files are asked for: all are of the same one, whatever happens to a branch meanwhile. */
 static int read_commit(const json_t *o, char revision[64], err *e)
 {
     const char *sha = NULL;

@@ -1,6 +1,7 @@
 /* registry.c - see registry.h
  *
- * The record is the truth, the link follows from it: written after it, and made right by whoever opens the registry. */
+ * The record is authoritative, the link is derived: it is written after the record, and corrected by whoever opens the
+ * registry. Functions that say "under the lock" need lock_registry()'s lock. */
 #include "registry/registry.h"
 
 #include <dirent.h>
@@ -30,7 +31,7 @@ char *registry_names_dir(const char *dir)
     return path_join(dir, "names");
 }
 
-/* Who changes something holds this; -1. */
+/* Takes the lock that every change is made under. Returns its descriptor; close() releases it. -1 with e set. */
 static int lock_registry(const registry *r, err *e)
 {
     int fd = open(r->versions, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -66,7 +67,7 @@ int registry_read(const registry *r, const char *name, adapter_record *out, err 
     return status;
 }
 
-/* Of the lock's holder: make the link what the record says; record NULL: none. */
+/* Under the lock: makes a name's link what its record says; record NULL: removes the link. */
 static int set_link(const registry *r, const char *name, const adapter_record *record, err *e)
 {
     char *path = path_join(r->names, name), *next = path_join(r->names, ".next");
@@ -96,7 +97,7 @@ static int write_synced(const char *path, const char *text, err *e)
     return status;
 }
 
-/* Of the lock's holder (lock: its descriptor): the record is this from now on. */
+/* Under the lock, of which `lock` is the descriptor: replaces a name's record, and sets its link. */
 static int write_record(const registry *r, int lock, const char *name, const adapter_record *record, err *e)
 {
     char *path = record_path(r, name), *next = path_join(r->versions, ".next");
@@ -123,7 +124,7 @@ static bool is_linked(const registry *r, const char *name, const adapter_record 
     return strcmp(to + 3, record->version[record->current].id) == 0;
 }
 
-/* Of the lock's holder: links that are not what records say. */
+/* Under the lock: corrects links that differ from their records. */
 static void repair(const registry *r)
 {
     int n;
@@ -165,7 +166,7 @@ static void add_ids(map *ids, const registry *r, const char *name)
     adapter_record_deinit(&record);
 }
 
-/* What has a name stays in the cache. */
+/* Returns the ids of all versions of all names: what the cache must keep. */
 static map *named_ids(void *ctx)
 {
     const registry *r = ctx;

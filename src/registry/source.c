@@ -25,7 +25,8 @@ static int parse_digest(source *s, const char *fragment, err *e)
     return 0;
 }
 
-/* The URL without user, password, query. NULL: it is none that libcurl understands, or has no host. */
+/* Returns the URL without user, password and query, and sets *path; the caller owns both. NULL: libcurl does not
+ * understand it, or it has no host. */
 static char *shown_url(const char *url, char **path)
 {
     CURLU *u = curl_url();

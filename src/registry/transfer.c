@@ -1,4 +1,4 @@
-/* transfer.c - see transfer.h; libcurl's easy interface, one handle a try */
+/* transfer.c - see transfer.h; libcurl's easy interface, one handle for each try */
 #include "registry/transfer.h"
 
 #include <arpa/inet.h>
@@ -21,24 +21,24 @@
 
 enum { MAX_REDIRECTS = 5, MAX_ETAG = 256, FRUITLESS_TRIES = 3, CONNECT_MS = 10000, SLOW_BYTES = 1024 };
 
-/* The file, and the try that is on. */
+/* The file, and the current try. */
 typedef struct {
     const transfer_rules *rules;
     const char *url, *shown, *path;
     size_t max_bytes;
     char *part, *etag_path;
     int fd;              /* of the part */
-    size_t at;           /* bytes it has */
-    size_t most;         /* it ever had */
-    char etag[MAX_ETAG]; /* of what the part is of; "": nobody knows, or it is a weak one */
+    size_t at;           /* bytes that the part has */
+    size_t most;         /* bytes that it ever had */
+    char etag[MAX_ETAG]; /* of the version that the part is of; "": unknown, or weak */
 
     /* Of the reply that is being read. */
     long status;
     bool is_final; /* its head has ended, and it is no redirect */
     char new_etag[MAX_ETAG];
-    curl_off_t length, from, total; /* -1: not said */
+    curl_off_t length, from, total; /* from Content-Length, Content-Range; -1: not said */
     char refused[INET6_ADDRSTRLEN]; /* the address that we may not connect to; "": none */
-    bool has_why;                   /* why we ended it ourselves: */
+    bool has_why;                   /* we ended it ourselves, because of: */
     err why;
 } transfer;
 
@@ -59,7 +59,7 @@ static void forget_etag(transfer *t)
     unlink(t->etag_path);
 }
 
-/* Before the first byte of a new version is written; at once, so that a crash leaves the old one or the new one. */
+/* Stores the new ETag before the first byte of its version is written; atomically: a crash leaves either one. */
 static int remember_etag(transfer *t)
 {
     char *next = xasprintf("%s.new", t->etag_path);
@@ -90,7 +90,7 @@ static int check_size(transfer *t, curl_off_t whole)
     return err_set(&t->why, "it is %lld bytes; at most %zu are accepted", (long long)whole, t->max_bytes);
 }
 
-/* The head of a reply has ended: whether its body is what we want, and where it goes. */
+/* At the end of a reply's head: checks that its body is what we want, and seeks to where it goes. 0, or -1. */
 static int begin_body(transfer *t)
 {
     if (t->status == 200)
@@ -106,12 +106,12 @@ static int begin_body(transfer *t)
 
 static void copy_value(char *to, size_t n, const char *value, size_t len)
 {
-    len = len < n ? len : 0; /* one that is too long is of no use */
+    len = len < n ? len : 0; /* a value that is too long is of no use */
     memcpy(to, value, len);
     to[len] = 0;
 }
 
-/* Whether line is the named field; *value and *n: what stands in it. */
+/* Whether line is the named field; then sets *value and *n to its value. */
 static bool is_field(const char *line, size_t len, const char *name, const char **value, size_t *n)
 {
     size_t k = strlen(name);
@@ -167,7 +167,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *ctx)
     else if (len <= 2 && t->status >= 200 && (t->status < 300 || t->status >= 400)) {
         if (!t->is_final && begin_body(t))
             return 0;
-        t->is_final = true; /* fields behind the body say nothing any more */
+        t->is_final = true; /* trailers are ignored */
     } else if (!t->is_final)
         read_field(t, line, len);
     return len;
@@ -189,7 +189,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
     transfer *t = ctx;
     size_t n = size * count;
     if (t->status != 200 && t->status != 206)
-        return 0; /* what an error page says does not matter */
+        return 0; /* the text of an error page does not matter */
     if (n > t->max_bytes - t->at) {
         t->has_why = true;
         err_set(&t->why, "it is larger than the %zu bytes that are accepted", t->max_bytes);
@@ -221,7 +221,7 @@ static void print_address(const struct sockaddr *a, char text[INET6_ADDRSTRLEN])
         snprintf(text, INET6_ADDRSTRLEN, "an address");
 }
 
-/* Where every connection begins, also those of redirects. */
+/* Makes the socket of every connection, redirects' too, if its address is permitted. */
 static curl_socket_t open_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *a)
 {
     transfer *t = ctx;
@@ -272,7 +272,7 @@ static void set_credentials(const transfer *t, CURL *c)
     }
 }
 
-/* A proxy of the environment would connect for us, to whatever it likes: none is used. */
+/* No proxy of the environment is used: it would connect to addresses that we have not judged. */
 static void set_where(const transfer *t, CURL *c)
 {
     bool tls = strncasecmp(t->url, "https:", 6) == 0;
@@ -308,7 +308,7 @@ static void set_receivers(transfer *t, CURL *c, char *problem)
     curl_easy_setopt(c, CURLOPT_USERAGENT, "punica/" PUNICA_VERSION);
 }
 
-/* One try, from where the part ends. */
+/* Tries once to fetch the rest, from the end of the part. */
 static CURLcode try_once(transfer *t, double left, char problem[CURL_ERROR_SIZE])
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -319,7 +319,7 @@ static CURLcode try_once(transfer *t, double left, char problem[CURL_ERROR_SIZE]
     t->is_final = t->has_why = false;
     t->refused[0] = problem[0] = 0;
     if (!t->etag[0])
-        t->at = 0; /* of which version the part is cannot be told */
+        t->at = 0; /* of which version the part is, is unknown */
     char range[32];
     snprintf(range, sizeof range, "%zu-", t->at);
     struct curl_slist *headers = make_headers(t);
@@ -329,7 +329,7 @@ static CURLcode try_once(transfer *t, double left, char problem[CURL_ERROR_SIZE]
     set_receivers(t, c, problem);
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
     if (t->at > 0)
-        curl_easy_setopt(c, CURLOPT_RANGE, range); /* the reply is judged by on_header(): 200 is as good */
+        curl_easy_setopt(c, CURLOPT_RANGE, range); /* begin_body() judges the reply: 200 is as good */
     CURLcode code = curl_easy_perform(c);
     curl_slist_free_all(headers);
     curl_easy_cleanup(c);
@@ -341,7 +341,7 @@ static bool is_whole(const transfer *t, CURLcode code)
     return code == CURLE_OK && (t->status == 200 || (t->status == 206 && t->total == (curl_off_t)t->at));
 }
 
-/* Whether another try may do better. */
+/* Whether the failure may pass, so that another try may succeed. */
 static bool is_passing(const transfer *t, CURLcode code)
 {
     static const long statuses[] = {408, 416, 429, 500, 502, 503, 504};
@@ -395,7 +395,7 @@ static bool is_stopped(const transfer *t)
     return t->rules->stop && atomic_load(t->rules->stop);
 }
 
-/* Before try number n after one that brought nothing. */
+/* Waits before the next try: exponential backoff, after n tries in a row that brought nothing. */
 static void pause_before(int n)
 {
     struct timespec t = {.tv_nsec = 100000000L << (n < 3 ? n : 3)};
@@ -426,12 +426,12 @@ static transfer_result run(transfer *t, err *e)
             return TRANSFER_FAILED;
         t->most = t->at > t->most ? t->at : t->most;
         if (t->is_final && t->status == 416)
-            forget_etag(t); /* what we have is no beginning of what is there */
+            forget_etag(t); /* our part is no prefix of the resource */
         pause_before(fruitless);
     }
 }
 
-/* What an earlier call, perhaps of another process, has left. */
+/* Opens the part, with what an earlier call, perhaps of another process, has left. */
 static int open_part(transfer *t, err *e)
 {
     struct stat st;

@@ -79,7 +79,7 @@ static bool stays_inside(const char *path)
     return true;
 }
 
-/* The next entry and its path, "./" taken off. 1; 0: there is none; -1. A name that cannot be read is "". */
+/* Reads the next entry and its path, "" if its name cannot be read, without "./". 1; 0: no more; -1 with e set. */
 static int next_entry(reading *r, struct archive_entry **entry, const char **path, err *e)
 {
     int status = archive_read_next_header(r->in, entry);
@@ -98,7 +98,7 @@ static int next_entry(reading *r, struct archive_entry **entry, const char **pat
     return check_limits(r, e) ? -1 : 1;
 }
 
-/* Read an entry's content, into fd unless that is -1. limit: of this entry. */
+/* Reads an entry's content, into fd unless that is -1. limit: bytes of this entry, if it is written. */
 static int read_content(reading *r, int fd, size_t limit, err *e)
 {
     const void *block;
@@ -130,7 +130,7 @@ static int depth_of(const char *path)
     return n;
 }
 
-/* Note the folder of an adapter_config.json: the one least deep has it. *again: there is another as deep. */
+/* Notes the folder of an adapter_config.json if none is known that is less deep. *again: there are two as deep. */
 static void note_folder(char **folder, bool *again, const char *path)
 {
     const char *config = adapter_file_name[FILE_CONFIG];
@@ -145,8 +145,8 @@ static void note_folder(char **folder, bool *again, const char *path)
     *folder = xstrndup(path, n - k);
 }
 
-/* The folder of the archive that the adapter is in, with its slash; "" for none of its own. Owned by the caller; NULL
- * with e set. */
+/* Returns the folder of the archive that the adapter is in, with its slash, or "". Owned by the caller; NULL with e set
+ * on failure. */
 static char *find_folder(const char *archive, const unpack_limits *l, err *e)
 {
     reading r;
@@ -175,7 +175,7 @@ static char *find_folder(const char *archive, const unpack_limits *l, err *e)
     return NULL;
 }
 
-/* Write one of the adapter's files. */
+/* Writes one of the adapter's files. */
 static int write_file(reading *r, struct archive_entry *entry, int file, const char *dir, err *e)
 {
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry))

@@ -1,7 +1,7 @@
-/* unpack.h - an adapter out of an archive: .tar, .tar.gz or .zip
+/* unpack.h - unpacks an adapter from an archive: .tar, .tar.gz or .zip
  *
  * Only the adapter's files are written (adapter_files.h), each into its own place, whatever the archive says; the
- * adapter may lie in a folder of the archive. What is unpacked is bounded, however small the archive is. */
+ * adapter may lie in a folder of the archive. The unpacked size is bounded, however small the archive is. */
 #ifndef PUNICA_REGISTRY_UNPACK_H
 #define PUNICA_REGISTRY_UNPACK_H
 
@@ -17,11 +17,11 @@ typedef struct {
     const atomic_bool *stop; /* or NULL */
 } unpack_limits;
 
-/* By the name of a file or the path of a URL. */
+/* Returns whether the name of a file, or the path of a URL, is that of an archive. */
 bool unpack_is_archive(const char *name);
 
-/* Into the folder dir, which is there. Refuses names that lead out of the archive, adapter's files that are links, and
- * two adapters in one archive. On -1 there may be files in dir. */
+/* Unpacks into the folder dir, which exists. Refuses names that lead out of the archive, adapter's files that are
+ * links, and two adapters in one archive. 0, or -1 with e set; then dir may have files. */
 int unpack_adapter(const char *archive, const char *dir, const unpack_limits *l, err *e);
 
 #endif

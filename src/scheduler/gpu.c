@@ -44,8 +44,8 @@ request *gpu_find(const gpu *g, uint64_t id, uint32_t attempt, int *near)
     return NULL;
 }
 
-/* Prefetches under way: a processor has room for about so many. First a request, then, when that is here, the end of
- * its tokens. */
+/* How far ahead is prefetched: a core can have about so many cache misses under way. A request first; when it has
+ * arrived, the end of its tokens. */
 enum { AHEAD = 16, TOKENS_AHEAD = 8 };
 
 static void prefetch_request(const gpu *g, int at)
@@ -79,7 +79,7 @@ int gpu_pages_for(const gpu *g, const request *r)
     return (r->what.n_tokens + g->info.page_len) / g->info.page_len;
 }
 
-/* Tokens it could take in one more request: one page is kept for each that runs. */
+/* Returns the tokens that it could take in one more request; one page is kept back for each that runs. */
 static int64_t room(const gpu *g)
 {
     int n = g->n_running + g->n_promised;
@@ -118,7 +118,7 @@ static void send(gpu *g, unseen_command c)
     g->n_sent++;
 }
 
-/* Where r is among those running, or belongs. Who has been placed has no priority. */
+/* Returns r's index in `running`, or where it belongs. Priorities do not count: those of placed requests are 0. */
 static int seat_of(const gpu *g, const request *r)
 {
     int low = 0, high = g->n_running;
@@ -149,7 +149,7 @@ void gpu_add(gpu *g, request *r)
     r->add = g->n_sent;
 }
 
-/* The add of r, if it is on its way, is not wanted any more. */
+/* Forgets the pages of r's add if that is on its way. */
 static void forget_add(gpu *g, const request *r)
 {
     if (r->add <= g->n_seen)

@@ -21,7 +21,7 @@ static void update(gpu_node *n)
     }
 }
 
-/* All of `tree` before `key` to *left, the rest to *right. */
+/* Splits `tree`: what stands before `key` goes to *left, the rest to *right. */
 static void split(gpu_node *tree, const gpu_node *key, gpu_node **left, gpu_node **right)
 {
     if (!tree) {
@@ -38,7 +38,7 @@ static void split(gpu_node *tree, const gpu_node *key, gpu_node **left, gpu_node
     update(tree);
 }
 
-/* Everything in a stands before everything in b. */
+/* Merges two trees; everything in a stands before everything in b. */
 static gpu_node *merge(gpu_node *a, gpu_node *b)
 {
     if (!a || !b)

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Who may come: anyone, one who must not meet a suspect, or one who must be alone. */
+/* What a GPU has room for: any request, one that must not meet a suspect, or one that must be alone. */
 typedef enum { ROOM_ANY, ROOM_SUSPECT, ROOM_ALONE, N_ROOMS } room_kind;
 
 typedef struct gpu_node gpu_node;
@@ -24,19 +24,19 @@ struct gpu_node {
 
 typedef struct { gpu_node *root; } gpu_order; /* zero-initialise */
 
-/* Working set and room of a GPU are now these. Who has no room is not kept in the tree: in a full cluster it is all
- * but empty. Rank and priority (any number, for the balance) are set before the first call; ranks may change later as
- * long as they keep their order. */
+/* Sets the working set and the room of a GPU. A GPU without room is not kept in the tree: in a full cluster that is all
+ * but empty. The caller sets rank and priority (any number, for the balance) before the first call; ranks may change
+ * later as long as they keep their order. */
 void gpu_order_set(gpu_order *o, gpu_node *n, int n_running, const int64_t room[N_ROOMS]);
 void gpu_order_remove(gpu_order *o, gpu_node *n);
 
-/* The last in order with room for so many tokens, or NULL. */
+/* Returns the last GPU in order with room for n_tokens, or NULL. */
 gpu_node *gpu_order_find(const gpu_order *o, room_kind kind, int64_t n_tokens);
 
-/* Whether a stands before b. */
+/* Returns whether a stands before b. */
 bool gpu_order_before(const gpu_node *a, const gpu_node *b);
 
-/* Abort unless order and rooms are right; how many have room. */
+/* Aborts unless order and rooms are right. Returns how many GPUs have room. */
 int gpu_order_check(const gpu_order *o);
 
 #endif

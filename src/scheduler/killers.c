@@ -5,7 +5,7 @@
 
 static const double KNOWN_FOR = 600; /* seconds */
 
-/* Two hashes of prompt and adapter, with its content. */
+/* Computes two hashes, each of the prompt, the adapter's name and its content. */
 static void mark_of(const submission *what, uint64_t mark[2])
 {
     mark[0] = 1;

@@ -1,5 +1,4 @@
-/* killers.h - requests that were ended for killing workers, to be known when they come again (internal to the
- * scheduler) */
+/* killers.h - remembers requests that were ended for killing workers (internal to the scheduler) */
 #ifndef PUNICA_SCHEDULER_KILLERS_H
 #define PUNICA_SCHEDULER_KILLERS_H
 
@@ -8,7 +7,7 @@
 /* Remembers a request that was ended for killing workers. */
 void killers_add(scheduler *s, double now, const submission *what);
 
-/* Whether a request of the same prompt and adapter was added in the last ten minutes. */
+/* Returns whether a request of the same prompt and adapter was added in the last ten minutes. */
 bool killers_know(const scheduler *s, double now, const submission *what);
 
 #endif

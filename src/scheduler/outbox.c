@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "net/pack.h"
 
-enum { OUTBOX_FULL = 1 << 20 }; /* bytes */
+enum { OUTBOX_FULL = 1 << 20 }; /* bytes of parts beyond which they are sent early */
 
 static outbox *take_number(outbox_list *list, net_link *to)
 {
@@ -60,7 +60,7 @@ void outbox_release(outbox *o)
     buf_clear(&o->parts);
 }
 
-/* The parts as one message: Results for a frontend, Commands for a GPU. */
+/* Sends the parts as one message: Results to a frontend, Commands to a GPU. */
 static void send_parts(outboxes *x, outbox *o)
 {
     if (!o->to || o->parts.len == 0)

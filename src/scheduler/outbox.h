@@ -14,9 +14,9 @@ typedef struct {
     net_link *to; /* borrowed: until outbox_release(); NULL: the number is free */
     int number;
     bool to_gpu;           /* its message is Commands, else Results */
-    uint32_t local, start; /* of a GPU: what its runner calls it; of its GpuUp */
+    uint32_t local, start; /* of a GPU: its runner's number for it; `start` of its GpuUp */
     buf parts;             /* packed */
-    bool dirty;            /* is in the list of those to be flushed */
+    bool dirty;            /* it is in outboxes.dirty */
 } outbox;
 
 typedef struct {
@@ -24,22 +24,22 @@ typedef struct {
     size_t n, cap;
 } outbox_list;
 
-/* All of a scheduler's. All zero: none. */
+/* All outboxes of a scheduler. Zero-initialise. */
 typedef struct {
     outbox_list frontends, gpus;
-    outbox **dirty; /* [n_dirty] those with parts, in the order in which they got the first; borrowed */
+    outbox **dirty; /* [n_dirty] those that got parts since the last flush, in order of the first; borrowed */
     size_t n_dirty, dirty_cap;
     buf body, message; /* scratch */
 } outboxes;
 
 void outboxes_deinit(outboxes *x);
 
-/* An outbox under the lowest number that is free, for a frontend's link, or for one of the GPUs behind a runner's. Give
- * it back with outbox_release(). */
+/* Hands out an outbox under the lowest number that is free, for a frontend's link, or for one of the GPUs behind a
+ * runner's. Give it back with outbox_release(). */
 outbox *outboxes_add_frontend(outboxes *x, net_link *to);
 outbox *outboxes_add_gpu(outboxes *x, net_link *to, uint32_t local, uint32_t start);
 
-/* Frees the number for another. Parts that have not been sent are dropped. */
+/* Gives an outbox back: its number is free for another. Parts that have not been sent are dropped. */
 void outbox_release(outbox *o);
 
 /* Packs a part of the message: a field of Results or Commands. Sends the message early when it has become large. */

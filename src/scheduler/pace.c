@@ -10,37 +10,37 @@
 
 /* Within one size of step, which spans a factor of two in rows and in context, times differ by two or three; on busy
  * machines by more, but not for long. */
-static const double SLOW = 8, WELL = 4;        /* times as long as usual */
-static const double NOTICED = 0.025;           /* seconds of a step; nobody notices what is shorter */
-static const double STRETCH = 0.5;             /* seconds of a stretch, */
-enum { FEWEST_STEPS = 2, STRETCH_STEPS = 16 }; /* which has so many steps at least; this many are enough */
+static const double SLOW = 8, WELL = 4;        /* times the usual seconds: slow from SLOW on, well below WELL */
+static const double NOTICED = 0.025;           /* seconds of a step; shorter ones are never slow: nobody notices */
+static const double STRETCH = 0.5;             /* seconds of steps that end a stretch, */
+enum { FEWEST_STEPS = 2, STRETCH_STEPS = 16 }; /* if it has FEWEST_STEPS; STRETCH_STEPS end it, too */
 enum { SLOW_STRETCHES = 2, WELL_STRETCHES = 4 };
-static const double SILENCE = 2; /* seconds that are never too long */
-static const double TIMELY = 1;  /* seconds between looks at which silence is believed */
-static const double STALE = 5;   /* seconds without a step, after which the steps before say nothing of now */
+static const double SILENCE = 2; /* seconds of silence that are never too long */
+static const double TIMELY = 1;  /* seconds between two looks, below which silence is believed */
+static const double STALE = 5;   /* seconds without a step, after which earlier steps are forgotten */
 
-enum { ROW_SIZES = 20, CONTEXT_SIZES = 32 }; /* powers of two */
+enum { ROW_SIZES = 20, CONTEXT_SIZES = 32 }; /* by powers of two */
 
 /* Devices of one name. */
 typedef struct {
     char *name;
-    float usual[ROW_SIZES][CONTEXT_SIZES]; /* the fastest stretch of steps of at least this size; 0: none yet */
-    double longest;                        /* step of any size, on devices that were well; 0: none yet */
+    float usual[ROW_SIZES][CONTEXT_SIZES]; /* seconds of a step, in the fastest stretch this large; 0: none yet */
+    double longest;                        /* seconds of a step, on devices that were well; 0: none yet */
 } device_kind;
 
 typedef struct {
     int n_steps, rows, context;
     double seconds, usual, longest;
-} stretch; /* sizes of the smallest */
+} stretch; /* rows, context: sizes of the smallest step; seconds, usual: sums */
 
 typedef struct {
     device_kind *kind; /* borrowed; NULL: there is no such GPU */
     bool slow;
     int n_slow, n_well; /* stretches in a row */
     stretch now;
-    bool in_step;                  /* the last that was heard of it is that it goes on */
-    bool overdue;                  /* at the last look */
-    double heard, looked, stepped; /* when: anything, a look, the last step's end */
+    bool in_step;                  /* its last report says that it has more to do */
+    bool overdue;                  /* silent for too long at the last look */
+    double heard, looked, stepped; /* when: last report, last look, end of the last step */
     pace_times last;
 } member;
 
@@ -105,7 +105,7 @@ void pace_gpu_gone(pace *p, int gpu)
         m->kind = NULL;
 }
 
-/* The largest power of two that is not above n, as its exponent. */
+/* Returns the exponent of the largest power of two that is not above n, at most sizes - 1. */
 static int size_of(int64_t n, int sizes)
 {
     int size = n > 0 ? 63 - __builtin_clzll((uint64_t)n) : 0;
@@ -127,7 +127,7 @@ static void add_step(stretch *t, const device_kind *k, int rows, int context, do
     t->longest = fmax(t->longest, seconds);
 }
 
-/* A stretch's mean is known to be possible for steps of its size, and for smaller ones. */
+/* Notes a stretch's mean: it is possible for steps of its size, and so for smaller ones. */
 static void learn(device_kind *k, const stretch *t)
 {
     float mean = (float)(t->seconds / t->n_steps);
@@ -146,7 +146,7 @@ static pace_news set_slow(member *m, bool slow)
     return slow ? PACE_SLOW : PACE_WELL;
 }
 
-/* A stretch is over. */
+/* Judges a stretch that is over, and begins the next. */
 static pace_news judge(member *m)
 {
     stretch t = m->now;
@@ -166,7 +166,7 @@ static pace_news judge(member *m)
     return m->n_well >= WELL_STRETCHES ? set_slow(m, false) : PACE_SAME;
 }
 
-/* Forgets what a GPU that had nothing to do for long did before that: it may have recovered since. */
+/* Forgets earlier steps of a GPU that had nothing to do for long: it may have recovered since. */
 static void forget_stale(member *m, double began)
 {
     if (began - m->stepped < STALE)

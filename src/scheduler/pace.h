@@ -19,12 +19,12 @@ typedef enum { PACE_SAME, PACE_SLOW, PACE_WELL } pace_news;
 pace *pace_new(void);
 void pace_free(pace *p);
 
-/* GPUs by the scheduler's numbers; kind: the device in words, copied. A GPU that is up is taken to be well, or, on
- * probation, to be slow until a stretch of steps has shown that it is not. */
+/* Adds a GPU under the scheduler's number, or removes it. kind: the device in words, copied. A new GPU is taken to be
+ * well, or, on probation, to be slow until a stretch of steps has shown that it is not. */
 void pace_gpu_up(pace *p, double now, int gpu, const char *kind, bool on_probation);
 void pace_gpu_gone(pace *p, int gpu);
 
-/* Judges a step that a GPU has reported: has it become slow, or well again? rows 0: none, or something else than a
+/* Judges a step that a GPU has reported: has it become slow, or well again? rows 0: there was no
  * step. seconds below 0: how long the device took is not known. goes_on: it has more to do. */
 pace_news pace_step(pace *p, double now, int gpu, int64_t rows, int64_t context, double seconds, bool goes_on);
 
@@ -34,7 +34,7 @@ pace_news pace_look(pace *p, double now, int gpu);
 
 bool pace_is_slow(const pace *p, int gpu);
 
-/* Seconds of a step, in what was last judged: as they were, and as they should have been. */
+/* Seconds of a step, as measured and as usual, in the stretch or the silence that was judged last. */
 typedef struct { double took, usual; } pace_times;
 pace_times pace_last(const pace *p, int gpu);
 

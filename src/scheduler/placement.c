@@ -82,8 +82,8 @@ static void step_aside(scheduler *s, double now, request *r)
     r->aside_since = now;
 }
 
-/* The line that a request belongs in: on a GPU it can only be about to leave; else newcomers, those that must be alone,
- * suspects and all others have a line each. */
+/* Returns the line that a request belongs in: that of those leaving if it is on a GPU; else newcomers, confined
+ * requests, suspects and all others have a line each. */
 static wait_queue *line_of(scheduler *s, const request *r)
 {
     if (r->on)
@@ -156,7 +156,7 @@ void placement_drop(scheduler *s, request *r)
     request_free(&s->memory, r);
 }
 
-/* Which of the statistics counts an end. */
+/* Returns the statistic that counts an end. */
 static uint64_t *counter_of(scheduler *s, end_reason why)
 {
     switch (why) {
@@ -252,7 +252,7 @@ void placement_call_back(scheduler *s)
     }
 }
 
-/* The open GPU with the smallest working set that could hold this request if it were empty, or NULL. */
+/* Returns the open GPU with the smallest working set that could hold this request if it were empty, or NULL. */
 static gpu *fewest_running(const scheduler *s, const request *r)
 {
     gpu *best = NULL;
@@ -337,9 +337,9 @@ static void serve_confined(scheduler *s, double now)
         placement_unreserve(s);
 }
 
-/* The next request to be placed: of the queue, the suspects and those leaving a GPU, the one with the earliest turn; if
- * there is none, the next newcomer by its tenant's share. suspects, leaving: whether that line is looked at; false when
- * its first request was found to have no room yet. */
+/* Returns the next request to be placed: of the queue, the suspects and those leaving a GPU, the one with the earliest
+ * turn; if there is none, the next newcomer by its tenant's share. suspects, leaving: whether that line is looked at;
+ * false when its first request was found to have no room yet. */
 static request *first_in_line(scheduler *s, bool suspects, bool leaving)
 {
     wait_item *first = wait_queue_first(&s->queue);
@@ -359,9 +359,9 @@ static bool is_as_good(const scheduler *s, const gpu *g, const gpu *fullest)
     return n == fullest->order.n_running || (n > 0 && n >= s->opt.light_share * g->info.max_batch);
 }
 
-/* The GPU for a request: the one that was last given a request with the longest prefix in common, since its cache may
- * have that prefix, if it is as good as the fullest GPU that has room; else that one. NULL: none has room. Sets *marks
- * to the request's own unless NULL is returned. */
+/* Returns the GPU for a request, or NULL if none has room: the one that was last given a request with the longest
+ * prefix in common, since its cache may have that prefix, if it is as good as the fullest GPU that has room; else the
+ * fullest. Sets *marks to the request's own unless NULL is returned. */
 static gpu *choose(const scheduler *s, const request *r, prefix_marks *marks)
 {
     gpu *fullest = placement_find_room(s, request_room(r), r);
@@ -378,9 +378,9 @@ static gpu *choose(const scheduler *s, const request *r, prefix_marks *marks)
     return fullest;
 }
 
-/* Places all other requests, in the order of first_in_line(), until the first has to wait (head-of-line blocking: who
- * comes later must not overtake it for ever). Only three do not hold up those behind them: a request that runs where it
- * is and is to leave; a suspect for which there would be room if it were none; one that no open GPU could hold. */
+/* Places all other requests, in the order of first_in_line(), until the first has to wait (head-of-line blocking: later
+ * requests must not overtake it for ever). Only three do not hold up those behind them: a request that is to leave its
+ * GPU, where it still runs; a suspect that would have room if it were none; one that no open GPU could hold. */
 static void serve_lines(scheduler *s, double now)
 {
     bool suspects = true, leaving = true;

@@ -33,28 +33,29 @@ void placement_fill(scheduler *s, double now);
  * end was lost, is ended instead. */
 void placement_enqueue(scheduler *s, request *r);
 
-/* Adds a request to those that are ended when they have waited too long for their first GPU, or takes it from there. */
+/* Adds a request to those that are ended when they have waited too long for their first GPU, or removes it. */
 void placement_set_late(scheduler *s, request *r, bool may_be);
 
-/* The fullest GPU that has room of this kind for a request, or NULL. */
+/* Returns the fullest GPU that has room of this kind for a request, or NULL. */
 gpu *placement_find_room(const scheduler *s, room_kind kind, const request *r);
 
-/* Whether GPUs are open, but none of them could hold the request, however empty. */
+/* Returns whether GPUs are open, but none of them could hold the request, however empty. */
 bool placement_is_too_large(const scheduler *s, const request *r);
 
-/* Whether a request is to be refused for its size: it is too large, new, and no GPU seen so far could have held it. */
+/* Returns whether a request is to be refused for its size: it is too large, new, and no GPU so far could have held it.
+ */
 bool placement_is_hopeless(const scheduler *s, const request *r);
 void placement_end_too_large(scheduler *s, request *r);
 
-/* Puts requests that stepped aside, and fit into an open GPU now, back in line. To be called when other GPUs are open
- * than before. */
+/* Puts requests that stepped aside, and fit into an open GPU now, back in line. To be called when the set of open GPUs
+ * has changed. */
 void placement_call_back(scheduler *s);
 
-/* Ends the reservation of the reserved GPU: it is everybody's again. There must be one. */
+/* Ends the reservation of the reserved GPU; there must be one. */
 void placement_unreserve(scheduler *s);
 
-/* Close: the requests of a GPU are to leave it as others have room. Open: they stay. To be called while the GPU is
- * still marked as open, and when it is marked so again. */
+/* placement_close() has the requests of a GPU leave it as others have room; to be called while it is still marked as
+ * open. placement_open() lets them stay; to be called once it is marked as open again. */
 void placement_close(scheduler *s, gpu *g);
 void placement_open(scheduler *s, gpu *g);
 
@@ -62,7 +63,7 @@ void placement_open(scheduler *s, gpu *g);
  * requests wait for an empty GPU. */
 void placement_release(scheduler *s, gpu *g);
 
-/* How many requests are on no GPU. */
+/* Returns how many requests are on no GPU. */
 int placement_n_waiting(const scheduler *s);
 
 /* Gives a request to a GPU as a new attempt, with the command. */
@@ -71,22 +72,22 @@ void placement_put_on(scheduler *s, double now, request *r, gpu *g);
 /* Takes a request off its GPU; it is in no line then. tell: the GPU is sent a cancel, as it does not know yet. */
 void placement_take_off(scheduler *s, request *r, bool tell);
 
-/* Touch notes that a GPU's working set, room or suspects have changed; update_order() brings the order of all GPUs that
- * were touched up to date, and must come before anybody looks for room. */
+/* placement_touch() notes that a GPU's working set, room or suspects have changed; placement_update_order() brings the
+ * order of all GPUs that were touched up to date, and must be called before a search for room. */
 void placement_touch(scheduler *s, gpu *g);
 void placement_update_order(scheduler *s);
 
 /* Forgets a request wherever it is; its GPU is told, its frontend is not. */
 void placement_drop(scheduler *s, request *r);
 
-/* The same, and tells the frontend why it ended. fmt NULL: no message. */
+/* Ends a request: drops it, and tells its frontend why. fmt NULL: no message. */
 void placement_end(scheduler *s, request *r, end_reason why, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Ends a request that its worker failed, and that is on no GPU any more, with the worker's message. */
 void placement_fail(scheduler *s, request *r, const report_end *e);
 
-/* Tells a frontend that a request has ended which is not, or never was, kept here. */
+/* Tells a frontend that a request has ended, without dropping it: it need not be one that is kept here. */
 void placement_tell_end(scheduler *s, int frontend, uint64_t id, end_reason why, const char *message);
 
 #endif

@@ -18,7 +18,7 @@ enum { WAYS = 4 }; /* of a set: 64 bytes */
 
 struct prefixes {
     size_t n_sets; /* a power of two, or 0 */
-    given *at;     /* [n_sets, WAYS] a mark is in one set; of each the last given comes first */
+    given *at;     /* [n_sets, WAYS] the set of a mark is fixed; in it, the last given comes first */
 };
 
 prefixes *prefixes_new(size_t most)
@@ -46,7 +46,7 @@ static uint64_t add_bytes(uint64_t hash, const void *bytes, size_t n)
     return rng_mix(hash + n);
 }
 
-/* What else decides whether pages are shared. */
+/* Hashes what decides beside tokens whether pages are shared. */
 static uint64_t root_of(const request *r)
 {
     uint64_t hash = rng_mix(r->tenant->number + 1);
@@ -71,7 +71,7 @@ static given *set_of(const prefixes *p, uint64_t mark)
     return p->at + (mark & (p->n_sets - 1)) * WAYS;
 }
 
-/* Where a mark is in its set, or if it is not there, the last. */
+/* Returns the way of a mark in its set, or, if it is not there, the last one. */
 static int way_of(const given *set, uint64_t mark)
 {
     int way = 0;

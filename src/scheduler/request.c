@@ -20,7 +20,7 @@ static void append(request_memory *memory, request *r, const int *token, int n)
     r->what.n_tokens += n;
 }
 
-/* Of adapter, digest and sampling, which lie in one piece, one behind the other. */
+/* Bytes of adapter, digest and sampling, which lie in one block, one behind the other. */
 static size_t strings_bytes(const submission *what)
 {
     return (what->adapter ? strlen(what->adapter) + 1 : 0) + what->digest_bytes + what->sampling_bytes;

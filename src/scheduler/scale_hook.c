@@ -9,18 +9,18 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-static const double HOLDS_FOR = 2; /* seconds until a wish is believed */
+static const double HOLDS_FOR = 2; /* seconds that a wish must last before it is acted on (debounce) */
 
 struct scale_hook {
     struct event_base *loop; /* borrowed */
     char *command;
     double every;
     char *wish;       /* the last one said */
-    double wished_at; /* since when */
+    double wished_at; /* when it was first said */
     double ran_at;
     bool has_run;
     child c;             /* the command while it runs */
-    struct event *ended; /* NULL: it does not */
+    struct event *ended; /* fires when it ends; NULL: it does not run */
 };
 
 scale_hook *scale_hook_new(struct event_base *loop, const char *command, double every)
@@ -60,7 +60,7 @@ static void process_ended(evutil_socket_t fd, short what, void *ctx)
     forget_process(h);
 }
 
-/* The shell gets the wish as arguments of the command, so that nothing in it is taken for shell syntax. */
+/* Starts the command in a shell; the words of the wish are its arguments, so that none is taken for shell syntax. */
 static int start(child *c, const char *command, const char *wish, err *e)
 {
     enum { MAX_ARGS = 4096 };

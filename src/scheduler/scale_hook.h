@@ -1,7 +1,7 @@
 /* scale_hook.h - an operator's command that is run when the cluster's size should change
  *
- * Run as `CMD up` or `CMD down UUID...` through the shell when the wish has held for a moment, and again as long as it
- * holds; one at a time, not more often than asked for. The loop never waits for it. */
+ * Runs `CMD up` or `CMD down UUID...` through the shell when the wish has held for a moment, and again as long as it
+ * holds: one command at a time, and at most every so many seconds. The loop never waits for it. */
 #ifndef PUNICA_SCHEDULER_SCALE_HOOK_H
 #define PUNICA_SCHEDULER_SCALE_HOOK_H
 
@@ -9,10 +9,11 @@
 
 typedef struct scale_hook scale_hook;
 
+/* every: seconds between two runs, at least. Free with scale_hook_free(). */
 scale_hook *scale_hook_new(struct event_base *loop, const char *command, double every);
 void scale_hook_free(scale_hook *h); /* a command that is running goes on */
 
-/* Say what the wish is now ("up", "down UUID...", ""): to be called a few times a second. now: any clock, seconds. */
+/* Tells what the wish is now ("up", "down UUID...", ""): to be called a few times a second. now: any clock, seconds. */
 void scale_hook_wish(scale_hook *h, double now, const char *wish);
 
 #endif

@@ -3,9 +3,9 @@
 
 #include <limits.h>
 
-static const double OLDEST = 1e6; /* seconds; no request waits for longer */
+static const double OLDEST = 1e6; /* seconds; a larger age is not believed, and taken for 0 */
 
-/* When a request first came, by our own clock: whatever its frontend's says, it has not come after now. */
+/* Returns when a request first came, by our own clock: never after now, whatever its frontend says. */
 static double arrival_of(const sched_server *v, double age)
 {
     return sched_server_now(v) - (age > 0 && age < OLDEST ? age : 0);

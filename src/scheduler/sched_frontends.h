@@ -4,11 +4,10 @@
 
 #include "scheduler/sched_server_state.h"
 
-/* Handles a message of a frontend: a request is submitted or cancelled. Any other message loses it its link. */
+/* Handles a message of a frontend: a request is submitted or cancelled. Any other message drops its link. */
 void sched_frontend_message(sched_peer *p, const Message *m);
 
-/* Tells all frontends, if it has changed, how many GPUs are open and how large a request they can hold: whether there
- * is any use in asking, and for how much. */
+/* Tells all frontends how many GPUs are open, and how large a request these can hold, if that has changed. */
 void sched_frontends_tell_cluster(sched_server *v);
 
 /* Tells all frontends which adapters a GPU has in memory. */

@@ -10,7 +10,7 @@
 
 static const double PROBE_EVERY = 1; /* seconds between probes of a slow GPU */
 
-/* A GPU of a runner that is ready, by what the runner calls it, or NULL. */
+/* Returns a runner's GPU by the runner's number for it, or NULL if it is not ready. */
 static runner_gpu *ready_gpu(const sched_peer *p, uint32_t local)
 {
     return local < p->n_gpus && p->gpu[local].out ? &p->gpu[local] : NULL;
@@ -28,7 +28,7 @@ static void lose_gpu(sched_peer *p, uint32_t local, gpu_loss how)
     g->out = NULL;
 }
 
-/* The numbers of a runner's GPUs that are ready; owned by the caller. */
+/* Returns the numbers of a runner's GPUs that are ready, [*n]; owned by the caller. */
 static int *numbers_of_gpus(const sched_peer *p, int *n)
 {
     int *number = XNEW_ARRAY(int, p->n_gpus + 1);
@@ -65,7 +65,7 @@ static void probe(sched_server *v, runner_gpu *g)
     link_send(g->out->to, &m);
 }
 
-/* The GPU that a runner calls so, ready or not: added if it is new. */
+/* Returns a runner's GPU by the runner's number, ready or not; adds it if it is new. */
 static runner_gpu *add_gpu(sched_peer *p, uint32_t local)
 {
     p->gpu = xgrow(p->gpu, &p->gpus_cap, (size_t)local + 1, sizeof *p->gpu);
@@ -103,8 +103,8 @@ static void on_gpu_up(sched_peer *p, const GpuUp *up)
         scheduler_gpus_drain(v->policy, sched_server_now(v), &number, 1);
 }
 
-/* A GPU that crashes again and again must not take one request after the other with it: it is on probation when it is
- * back. */
+/* Loses a GPU. One whose worker crashed is on probation when it is back: if it is broken, it must not take one request
+ * after the other with it. */
 static void on_gpu_gone(sched_peer *p, const GpuGone *gone)
 {
     if (gone->gpu < p->n_gpus && gone->died && !gone->from_outside)
@@ -135,7 +135,7 @@ static void log_pace(const sched_server *v, int gpu, bool slow)
         log_info("GPU %s is as fast as it should be again: a step takes %.3g s", g.uuid, last.took);
 }
 
-/* The scheduler is told when a GPU has become slow, or is well again. */
+/* Tells the scheduler when a GPU has become slow, or is well again. */
 static void on_pace(sched_server *v, runner_gpu *g, pace_news news)
 {
     if (news == PACE_SAME)

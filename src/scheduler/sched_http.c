@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "net/http_server.h"
 
-/* Few come here, and each wants one page: a port that strangers reach must not cost the links their file descriptors.
- */
+/* Few clients come here, each for one page. The limits keep a port that strangers can reach from using up the file
+ * descriptors that links need. */
 enum { MAX_CONNECTIONS = 64, MAX_BODY = 1 << 10, MAX_SECONDS = 5 };
 
 struct sched_http {
@@ -17,7 +17,7 @@ struct sched_http {
     http_server *http;
 };
 
-/* The same form as a frontend's errors. */
+/* Answers with an error, in the form of a frontend's errors. */
 static void refuse(http_exchange *x, int status, const char *code, const char *why)
 {
     buf text = {0};

@@ -1,4 +1,4 @@
-/* sched_http.h - how the cluster stands, for operators: GET /health, /metrics and /v1/signals */
+/* sched_http.h - the cluster's state, for operators: GET /health, /metrics and /v1/signals */
 #ifndef PUNICA_SCHEDULER_SCHED_HTTP_H
 #define PUNICA_SCHEDULER_SCHED_HTTP_H
 
@@ -7,7 +7,7 @@
 
 typedef struct sched_http sched_http;
 
-/* at: "HOST:PORT". NULL with e set when it cannot be listened on. The server is borrowed. */
+/* Starts to answer at "HOST:PORT". The server is borrowed. Returns NULL with e set when `at` cannot be listened on. */
 sched_http *sched_http_new(event_loop *loop, const sched_server *server, const char *at, err *e);
 void sched_http_free(sched_http *h);
 

@@ -57,13 +57,13 @@ static bool fits(const sched_server *v, const char *model)
     return !*model || !*v->model || strcmp(model, v->model) == 0;
 }
 
-/* Why a model does not fit, in words; owned by the caller. */
+/* Returns why a model does not fit, in words; owned by the caller. */
 static char *misfit(const sched_server *v, const char *model)
 {
     return xasprintf("its model is %.50s, but this cluster serves %.50s", model, v->model);
 }
 
-/* The first frontend says what this cluster serves; runners that came before it and have another model must go. */
+/* Sets the cluster's model to that of its first frontend, and drops runners that came before it with another one. */
 static void decide_model(sched_server *v, const char *model)
 {
     free(v->model);
@@ -78,7 +78,7 @@ static void decide_model(sched_server *v, const char *model)
     }
 }
 
-/* Whether the peer's model is the cluster's. If not, its link is dropped. */
+/* Returns whether the peer's model fits the cluster's; if not, drops its link. */
 static bool check_model(sched_server *v, net_link *l, const Hello *hello)
 {
     if (hello->role == HELLO__ROLE__FRONTEND && *hello->model && sched_peers_count_frontends(v) == 0)

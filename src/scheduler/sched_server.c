@@ -14,7 +14,7 @@
 #include "scheduler/sched_peers.h"
 #include "scheduler/signals.h"
 
-static const double LONGEST_TICK = 0.25; /* seconds between looks at the clock, also for the hook */
+static const double LONGEST_TICK = 0.25; /* seconds; also what scale_hook_wish() and sched_gpus_watch() rely on */
 
 sched_server_options sched_server_options_default(void)
 {
@@ -90,7 +90,7 @@ static void link_message(void *ctx, net_link *l, const Message *m)
     outboxes_flush(&v->out);
 }
 
-/* The hook is told how many GPUs are wished for. */
+/* Tells the hook how the cluster's size should change. */
 static void tell_hook(sched_server *v)
 {
     buf_clear(&v->wish);

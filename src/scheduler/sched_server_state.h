@@ -15,8 +15,8 @@
 /* One of a runner's GPUs, as long as the runner's link is up. */
 typedef struct {
     outbox *out;   /* borrowed: of the server's outboxes; NULL: it is not ready */
-    double probed; /* when it was last asked to show how fast it is */
-    bool crashed;  /* its last worker did, and it has not been seen to be well since */
+    double probed; /* when it was last probed (sched_gpus.h) */
+    bool crashed;  /* its last worker did, and it has not been found well since */
 } runner_gpu;
 
 /* A frontend or a runner, as long as its link is up. It is the link's data (link_data()). */
@@ -29,7 +29,7 @@ struct sched_peer {
     int frontend;    /* its number; -1: it is a runner */
     int n_gpus_told; /* of a frontend; -1: it has not been told yet */
     int64_t capacity_told;
-    runner_gpu *gpu; /* [n_gpus] a runner's, by what it calls them */
+    runner_gpu *gpu; /* [n_gpus] of a runner, by its own numbers */
     size_t n_gpus, gpus_cap;
     bool draining;
     sched_peer *prev, *next;
@@ -41,16 +41,16 @@ struct sched_server {
     pace *pace;
     link_listener *listener;
     sched_peer *peers;
-    char *model; /* that the frontends serve; "": nobody has said yet */
+    char *model; /* that the frontends serve; "": none has said yet */
     outboxes out;
     step_scratch scratch;
     loop_timer *tick;
     scale_hook *hook; /* borrowed; NULL: none */
     buf wish;         /* scratch: what the hook is told */
-    double epoch;     /* what to add to the monotonic clock */
+    double epoch;     /* to be added to the monotonic clock */
 };
 
-/* Seconds since the epoch at first, and never going back from there. */
+/* Returns the scheduler's time: seconds since the epoch when the server started, monotonic from then on. */
 static inline double sched_server_now(const sched_server *v)
 {
     return v->epoch + loop_now(v->on);

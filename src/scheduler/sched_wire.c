@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "scheduler/wire_end.h"
 
-static const double LONGEST_RETRY = 3600; /* seconds; nobody is told to come again later than that */
+static const double LONGEST_RETRY = 3600; /* seconds; what is longer is taken for 0: never */
 enum { MAX_GPUS_OF_RUNNER = 1024, MAX_BATCH = 65536, MAX_PAGE_LEN = 65536 };
 
 Request sched_wire_add(const command *c)
@@ -60,7 +60,7 @@ End sched_wire_end(const command *c)
     return out;
 }
 
-/* What is larger than an int can be is refused further on, as too large. */
+/* Clamps to INT_MAX: numbers so large are refused further on. */
 static int int_of(uint32_t x)
 {
     return x <= INT_MAX ? (int)x : INT_MAX;
@@ -116,7 +116,7 @@ static report_tokens tokens_of(const Tokens *t)
                            .cached = t->cached};
 }
 
-/* False: workers report no such end. */
+/* Reads an end. False if workers report no such end. */
 static bool read_end(const End *e, report_end *out)
 {
     double later = e->retry_after > 0 && e->retry_after < LONGEST_RETRY ? e->retry_after : 0;

@@ -1,8 +1,8 @@
-/* scheduler.c - see scheduler.h: the events, and what is asked
+/* scheduler.c - see scheduler.h: events and queries
  *
  * Where requests wait and how they are placed is in placement.c, which every event ends with. Each event costs a few
- * walks down a tree or a heap, whatever the number of GPUs and requests; only GPUs that come and go, and
- * consolidation, look at all GPUs. */
+ * walks down a tree or a heap, whatever the number of GPUs and requests; only changes of which GPUs are open,
+ * reservations and consolidation look at all GPUs. */
 #include "scheduler/scheduler.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *c
     return s;
 }
 
-/* Tell whoever looks on of an event. */
+/* Tells the tap, if there is one, of an event. */
 #define TAP(s, event, ...)                               \
     do {                                                 \
         if ((s)->tap)                                    \
@@ -104,7 +104,7 @@ void scheduler_frontend_gone(scheduler *s, double now, int frontend)
     placement_fill(s, now);
 }
 
-/* NULL, or what is wrong with a submission. */
+/* Returns what is wrong with a submission, or NULL. */
 static const char *find_fault(const submission *r)
 {
     if (r->n_prompt < 1 || r->n_tokens < r->n_prompt)
@@ -119,8 +119,8 @@ static const char *find_fault(const submission *r)
     return NULL;
 }
 
-/* Whether it is refused: the frontend may not have this id, the request makes no sense, or it has killed workers
- * before. It has then been told. */
+/* Refuses a submission, and tells the frontend, if its id is there already, it makes no sense, or it has killed workers
+ * before. Returns whether it did. */
 static bool refuse(scheduler *s, double now, int frontend, const submission *what)
 {
     request *same = id_map_get(s->requests, what->id);
@@ -140,8 +140,8 @@ static bool refuse(scheduler *s, double now, int frontend, const submission *wha
     return true;
 }
 
-/* Whether the queue is full for this newcomer: whoever has less than an equal part of it may come in all the same, so
- * that no tenant shuts others out. At most twice max_queue wait. */
+/* Whether the queue is full for this newcomer. A tenant that has no more than an equal part of it may enter a full
+ * queue, so that no tenant shuts others out. At most twice max_queue wait. */
 static bool is_one_too_many(const scheduler *s, const request *r)
 {
     size_t n_waiting = (size_t)placement_n_waiting(s), others = n_waiting - s->newcomers.n_requests,
@@ -188,7 +188,7 @@ void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id)
     placement_fill(s, now);
 }
 
-/* Whether one is open that is as fast as it should be. */
+/* Whether a GPU is up that neither drains nor is slow. */
 static bool has_fast(const scheduler *s)
 {
     for (size_t i = 0; i < s->n_gpus; i++)
@@ -197,7 +197,7 @@ static bool has_fast(const scheduler *s)
     return false;
 }
 
-/* Slow ones are shunned as long as there are others. */
+/* Shuns slow GPUs as long as there are others. */
 static void shun_slow(scheduler *s)
 {
     bool others = has_fast(s);
@@ -213,7 +213,7 @@ static void shun_slow(scheduler *s)
     }
 }
 
-/* GPUs came, went, started to drain, or are slower or faster than before. */
+/* Finds out anew which GPUs are open: some came, went, started to drain, or changed their pace. */
 static void count_open(scheduler *s, double now)
 {
     shun_slow(s);
@@ -240,7 +240,8 @@ static void suspect(request *r)
     r->suspect = true;
 }
 
-/* The worker that died had taken the request in. Whether it is now certain enough that the request kills workers. */
+/* Notes that a worker died which had taken the request in. Returns whether it is now certain enough that the request
+ * kills workers. */
 static bool kills_workers(request *r, gpu_loss how, bool alone)
 {
     death_count *n = &r->deaths[how];
@@ -250,7 +251,7 @@ static bool kills_workers(request *r, gpu_loss how, bool alone)
     return n->alone >= MOST_DEATHS[how].alone || (alone && n->ever > MOST_DEATHS[how].ever);
 }
 
-/* The same for runners: the request was on its way there when the link was lost. */
+/* The same for runners: a link was lost while the request was on its way. */
 static bool kills_runners(request *r)
 {
     r->n_lost++;
@@ -272,8 +273,8 @@ static void convict(scheduler *s, double now, request *r, const char *uuid, gpu_
             r->n_lost, uuid);
 }
 
-/* Its requests go back in line. Those it may have died of are suspects: a worker of those that it had taken in, a
- * runner of those that it had not passed on. */
+/* Puts the requests of a lost GPU back in line. Those that may be the cause become suspects: if a worker died, those
+ * that it had taken in; if a link was lost, those on their way. */
 static void abandon(scheduler *s, double now, gpu *g, gpu_loss how)
 {
     bool alone =
@@ -303,7 +304,7 @@ static void remove_gpu(scheduler *s, double now, int number, gpu_loss how)
     s->gpus[number] = NULL;
 }
 
-/* A new GPU stands above those of lower uuid, and below the others. */
+/* Ranks a new GPU above those of lower uuid and below the others. */
 static void set_rank(scheduler *s, gpu *g)
 {
     g->order.rank = 0;
@@ -385,7 +386,7 @@ void scheduler_gpu_pace(scheduler *s, double now, int number, bool slow)
     placement_fill(s, now);
 }
 
-/* The request that a report of this GPU speaks of, or NULL when it is of the past. */
+/* Returns the request that a GPU's report speaks of, or NULL if that attempt is over. */
 static request *find_attempt(scheduler *s, const gpu *g, uint64_t id, uint32_t attempt, int *near)
 {
     request *r = gpu_find(g, id, attempt, near);
@@ -393,7 +394,7 @@ static request *find_attempt(scheduler *s, const gpu *g, uint64_t id, uint32_t a
     return r;
 }
 
-/* False: they are not the next of their request. */
+/* Records reported tokens and passes them on. False if they are not the next of their request. */
 static bool receive_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
 {
     request *r = find_attempt(s, g, t->id, t->attempt, near);
@@ -431,7 +432,7 @@ static void receive_end(scheduler *s, gpu *g, const report_end *e, int *near)
     CHECK(!"an end that workers report");
 }
 
-/* Whoever is one too many goes back in line, the newest first. */
+/* Puts requests of a GPU that has too few pages back in line, the newest first. */
 static void shed(scheduler *s, gpu *g)
 {
     while (g->n_running > 0 && gpu_balance(g) < 0) {
@@ -442,7 +443,8 @@ static void shed(scheduler *s, gpu *g)
     }
 }
 
-/* Nobody knows what a GPU does that says such things: its requests go to others, with the tokens they have. */
+/* Gives up a GPU that reports what cannot be: nobody knows what it does. Its requests go to others, with the tokens
+ * they have. Returns false. */
 static bool give_up(scheduler *s, double now, int number)
 {
     remove_gpu(s, now, number, LOSS_LINK);
@@ -487,18 +489,18 @@ static void end_late(scheduler *s, double now)
         placement_end(s, r, END_TOO_LATE, "no GPU was free within %g s", s->opt.max_wait);
 }
 
-/* A runner may be on its way, but nobody waits for one for ever without having heard anything. */
+/* Ends new requests that have waited max_no_gpu while no GPU was open: a runner may be on its way, but not for ever. */
 static void end_stranded(scheduler *s, double now)
 {
     if (s->n_open == 0 && s->none_since < 0)
-        s->none_since = now; /* none has ever been there */
+        s->none_since = now; /* no GPU has ever come up */
     if (s->n_open > 0 || s->opt.max_no_gpu <= 0)
         return;
     for (request *r; (r = TAILQ_FIRST(&s->may_be_late)) && now - later(r->since, s->none_since) >= s->opt.max_no_gpu;)
         placement_end(s, r, END_TOO_LATE, "there has been no GPU for %g s", s->opt.max_no_gpu);
 }
 
-/* One that runs meanwhile, on a GPU that is not open, has all the time it needs. */
+/* Ends requests that have been aside for max_aside. One that still runs, on a GPU that is not open, may go on. */
 static void end_aside(scheduler *s, double now)
 {
     for (request *r = TAILQ_FIRST(&s->aside), *next;
@@ -516,7 +518,8 @@ static double least(double a, double b)
     return a < b ? a : b;
 }
 
-/* Seconds until something is due. A request that comes later is due no sooner than the limit from now. */
+/* Returns the seconds until something is due. Where nobody waits yet, that is the whole limit: a request submitted
+ * later is not due before. */
 static double time_to_next(const scheduler *s, double now)
 {
     const request *late = TAILQ_FIRST(&s->may_be_late), *aside = TAILQ_FIRST(&s->aside);
@@ -630,8 +633,8 @@ void scheduler_free(scheduler *s)
     free(s);
 }
 
-/* A request is in one line, or on a GPU; on one that is not open, and only there, it is in the line of those leaving.
- * Who is aside is too large, and in no line. */
+/* Checks that a request is either in its line or on a GPU; if it is to leave that GPU, it is in the line of those
+ * leaving as well. One that is aside is too large, and in no line. */
 static void check_request(const scheduler *s, const request *r)
 {
     const wait_queue *waits = !r->taken_on  ? &r->tenant->line
@@ -666,7 +669,7 @@ static size_t check_frontends(const scheduler *s)
     return n;
 }
 
-/* Nobody waits who has room, unless one that came before waits for any room at all. */
+/* Checks that the first of no line has room, unless one that comes before it has no room of any kind. */
 static void check_lines(const scheduler *s)
 {
     const wait_queue *line[] = {&s->queue, &s->suspects, &s->leaving};

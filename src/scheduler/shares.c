@@ -7,8 +7,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#define SCALE ((uint64_t)1 << 20) /* of a unit: so fine that dividing by a weight loses less than 1 % */
-#define HIGH ((uint64_t)1 << 62)  /* a counter beyond this has all of them lowered: within days on thousands of GPUs */
+#define SCALE ((uint64_t)1 << 20) /* unit of weight 1: dividing it by any weight loses less than 1 % */
+#define HIGH ((uint64_t)1 << 62)  /* a counter beyond this has all lowered: after days on thousands of GPUs */
 
 void shares_deinit(shares *s)
 {
@@ -48,7 +48,7 @@ shares_tenant *shares_find(shares *s, const char *name, uint32_t weight)
     return t;
 }
 
-/* Of tenants that had the same, the one whose first request came first: priorities are for those of one tenant. */
+/* Orders by counter, then by arrival of the first request; priorities count within a tenant alone. */
 static bool before(const share_slot *a, const share_slot *b)
 {
     if (a->counter != b->counter)
@@ -62,7 +62,7 @@ static void set(shares *s, size_t at, share_slot slot)
     slot.of->at = at;
 }
 
-/* Put t at `at` or further down, moving earlier ones up. */
+/* Puts t at `at` or further down, moving earlier ones up. */
 static void sink(shares *s, size_t at, shares_tenant *t)
 {
     const share_slot own = {t->counter, t};
@@ -76,7 +76,7 @@ static void sink(shares *s, size_t at, shares_tenant *t)
     set(s, at, own);
 }
 
-/* Put t at `at`, or where it belongs from there. */
+/* Puts t at `at`, or where it belongs from there. */
 static void settle(shares *s, size_t at, shares_tenant *t)
 {
     const share_slot own = {t->counter, t};
@@ -85,14 +85,14 @@ static void settle(shares *s, size_t at, shares_tenant *t)
     sink(s, at, t);
 }
 
-/* Let the first be the one that had least, with the counter that it has now. */
+/* Sinks the first slot while its counter is out of date: then the first tenant has the smallest counter of all. */
 static void settle_first(shares *s)
 {
     while (s->n_waiting && s->heap[0].counter != s->heap[0].of->counter)
         sink(s, 0, s->heap[0].of);
 }
 
-/* What a tenant that comes back has at least. */
+/* Returns the counter that a tenant which comes back is lifted to. */
 static uint64_t floor_of(const shares *s)
 {
     return s->n_waiting ? s->heap[0].counter : s->last ? s->last->counter : 0;
@@ -134,8 +134,8 @@ wait_item *shares_first(const shares *s)
     return s->n_waiting ? wait_queue_first(&s->heap[0].of->line) : NULL;
 }
 
-/* Lower all counters by that of a tenant that comes back. The order of those that wait stays, and who is below would be
- * lifted. */
+/* Lowers all counters by floor_of(), so that none overflows. The order of those that wait stays; a tenant below it
+ * would be lifted to it when it comes back. */
 static void lower_all(shares *s)
 {
     uint64_t by = floor_of(s);

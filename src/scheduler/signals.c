@@ -14,8 +14,8 @@ static int by_uuid(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The idle GPUs that can go, slow ones first, by uuid: [*n], owned by the caller. The scheduler prefers the highest
- * uuid, so that one stays where no other has room. */
+/* Returns the uuids of the idle GPUs that can go, slow ones first, then by uuid: [*n], the array owned by the caller.
+ * Where no GPU is lightly loaded, the last stays: of idle ones the scheduler uses the highest uuid first. */
 static const char **spare_gpus(const scheduler *s, int n_numbers, int *n)
 {
     const char **uuid = XNEW_ARRAY(const char *, (size_t)n_numbers + 1);

@@ -1,4 +1,4 @@
-/* signals.h - how a scheduler stands, for operators and their tools */
+/* signals.h - a scheduler's state, for operators and their tools */
 #ifndef PUNICA_SCHEDULER_SIGNALS_H
 #define PUNICA_SCHEDULER_SIGNALS_H
 
@@ -6,7 +6,7 @@
 #include "scheduler/scheduler.h"
 
 /* Appends how the cluster's size should change: "up", "down UUID..." (idle GPUs that can go; one that could take the
- * next request stays), or nothing. n_numbers: GPUs have numbers below that. */
+ * next request stays), or nothing. All GPU numbers are below n_numbers. */
 void signals_write_wish(buf *out, const scheduler *s, int n_numbers);
 
 /* Appends a JSON object: that wish, the queue, every GPU. */

@@ -19,7 +19,7 @@ static void set(wait_queue *q, size_t at, wait_slot s)
     s.item->at = at;
 }
 
-/* Put s at `at` or further up, moving later ones down. */
+/* Puts s at `at` or further up, moving later ones down. */
 static void rise(wait_queue *q, size_t at, wait_slot s)
 {
     for (; at > 0 && before(&s, &q->slot[(at - 1) / 2]); at = (at - 1) / 2)
@@ -27,7 +27,7 @@ static void rise(wait_queue *q, size_t at, wait_slot s)
     set(q, at, s);
 }
 
-/* Put s at `at` or further down, moving earlier ones up. */
+/* Puts s at `at` or further down, moving earlier ones up. */
 static void sink(wait_queue *q, size_t at, wait_slot s)
 {
     for (size_t child; (child = 2 * at + 1) < q->n; at = child) {

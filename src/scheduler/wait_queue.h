@@ -1,7 +1,7 @@
 /* wait_queue.h - requests in order of priority, then arrival, then id
  *
- * A binary heap of items embedded in what waits: put, take out and remove from the middle cost log n, looking at
- * the first costs nothing. Items are borrowed while they are in the queue. */
+ * A binary heap of items embedded in what waits: adding one and removing one from anywhere take O(log n), looking at
+ * the first O(1). Items are borrowed while they are in the queue. */
 #ifndef PUNICA_SCHEDULER_WAIT_QUEUE_H
 #define PUNICA_SCHEDULER_WAIT_QUEUE_H
 
@@ -16,7 +16,7 @@ typedef struct {
     int priority; /* lower is earlier */
 } wait_item;
 
-/* The order beside the item: to compare without touching what waits. */
+/* An item beside a copy of its keys, so that comparing does not touch what waits. */
 typedef struct {
     double arrival;
     uint64_t id;
@@ -29,13 +29,13 @@ typedef struct {
     size_t n, cap;
 } wait_queue; /* zero-initialise */
 
-/* Whether a came before b, whatever their priorities. */
+/* Returns whether a came before b, whatever their priorities. */
 static inline bool wait_earlier(const wait_item *a, const wait_item *b)
 {
     return a->arrival < b->arrival || (a->arrival == b->arrival && a->id < b->id);
 }
 
-/* Whether a stands before b: the order of a queue. */
+/* Returns whether a stands before b: the order of a queue. */
 static inline bool wait_before(const wait_item *a, const wait_item *b)
 {
     return a->priority != b->priority ? a->priority < b->priority : wait_earlier(a, b);

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-/* When so many were expected to have come: the inverse of the rate's integral, a parabola for each half. */
+/* Returns the time by which so many arrivals are expected: the inverse of the rate's integral, two parabolas. */
 static double when_expected(double expected, double seconds, double all)
 {
     if (expected <= all / 2)
@@ -16,7 +16,7 @@ static double when_expected(double expected, double seconds, double all)
     return seconds * (1 - sqrt((all - expected) / (2 * all)));
 }
 
-/* When conversations begin. */
+/* Draws the first turns of conversations: a Poisson process, by inversion of its expected count. */
 static sim_arrival *make_firsts(const arrivals_options *o, double peak, int *n)
 {
     double all = o->seconds * peak / 2, expected = 0;
@@ -34,7 +34,8 @@ static sim_arrival *make_firsts(const arrivals_options *o, double peak, int *n)
     return a;
 }
 
-/* The turn after `last`: who asks has read the answer, at TALK seconds a token, and thought for a while. */
+/* Returns the turn after `last`: it comes when the answer has been read, at TALK seconds a token, and after a pause, on
+ * average THOUGHT seconds. */
 static sim_arrival next_turn(const arrivals_options *o, const sim_arrival *last, uint64_t turn)
 {
     static const double TALK = 0.02, THOUGHT = 30;
@@ -59,7 +60,7 @@ static int by_time(const void *a, const void *b)
     return x->conversation - y->conversation;
 }
 
-/* All turns of these conversations. */
+/* Makes all turns of these conversations, by time. */
 static sim_arrival *make_turns(const arrivals_options *o, const sim_arrival *first, int *n)
 {
     int n_firsts = *n;

@@ -30,7 +30,7 @@ static void receive_error(client *c, const json_t *error)
     snprintf(c->error, sizeof c->error, "%s", code ? code : "without a code");
 }
 
-/* Logprobs of the prompt, by token: null for the first. */
+/* Whether these are the logprobs of the prompt, by token id, null for the first. */
 static bool scores_are_right(const client *c, const json_t *list)
 {
     const client_wish *w = &c->wish;
@@ -44,7 +44,7 @@ static bool scores_are_right(const client *c, const json_t *list)
     return right;
 }
 
-/* One choice of an object or event: text to append, and perhaps the reason of its end. */
+/* Takes in a choice of an object or event: text to append, and perhaps its finish_reason. */
 static void receive_choice(client *c, const json_t *choice)
 {
     json_int_t i = json_integer_value(json_object_get(choice, "index"));
@@ -93,7 +93,7 @@ static void begin(reply *r, const char *type)
     ((client *)r)->status = 200;
 }
 
-/* "data: OBJECT\n\n" or "data: [DONE]\n\n". */
+/* Takes in an event: "data: OBJECT" or "data: [DONE]". */
 static void receive_event(client *c, const char *text, size_t n)
 {
     if (n > 0 && text[0] == ':')
@@ -179,7 +179,7 @@ void client_leave(client *c, reply_loss how)
     c->base.gone(c->base.ctx, how);
 }
 
-/* The text as it must be. */
+/* The text as it should be. */
 
 typedef struct {
     const client_wish *w;
@@ -200,7 +200,7 @@ static speech speech_of(const client *c, int choice)
     return s;
 }
 
-/* Whether this is the next token; it is then appended. */
+/* Whether this is the next token; if so, appends it. */
 static bool may_say(speech *s, int token)
 {
     if (toy_next(s->token, s->n, s->w->n_prompt, s->content, &s->sampling) != token)
@@ -215,7 +215,7 @@ int client_most_output(const client_wish *w)
     return w->max_tokens < room ? w->max_tokens : room;
 }
 
-/* Whether the text so far may be; says nothing of its end. */
+/* Checks a choice's text so far, not how it ends. */
 static bool check_text(client *c, int choice, speech *s)
 {
     const buf *text = &c->text[choice];

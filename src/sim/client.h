@@ -1,7 +1,7 @@
-/* client.h - a client of a simulated frontend: what it asks, what it gets, and whether that is right
+/* client.h - a client of a simulated frontend: asks, receives, and checks what it got
  *
  * It sends a body to call.c and takes the answer as the bytes that a socket would carry: one JSON object, or a stream
- * of events. What the toy model says is known, so every character of the answer is, whatever went wrong behind it. */
+ * of events. The toy model's output is known, so every character of the answer is, whatever went wrong behind it. */
 #ifndef PUNICA_SIM_CLIENT_H
 #define PUNICA_SIM_CLIENT_H
 
@@ -26,8 +26,8 @@ typedef struct {
     bool stream;
     bool scored; /* with prompt_logprobs; no stream */
     bool is_killer;
-    int tenant;   /* who asks; -1: nobody in particular */
-    int priority; /* among those of its tenant */
+    int tenant;   /* its number; -1: there are none */
+    int priority; /* among its tenant's requests */
 } client_wish;
 
 typedef struct {
@@ -35,34 +35,34 @@ typedef struct {
     world *in;  /* borrowed */
     int number, frontend;
     client_wish wish;
-    bool comes_late; /* when everything is in order again */
+    bool comes_late; /* it asks when everything is in order again */
     client_state state;
     double asked_at, ended_at;
-    uint64_t content; /* of the adapter, when it asked; 0: the base model */
+    uint64_t content; /* of its adapter when it asked; 0: the base model */
     int status;       /* HTTP; 0: nothing came */
     char error[48];   /* code of an error, in place of an answer or in the middle of a stream */
     bool done;        /* the stream's last event has come */
     buf text[MOST_CHOICES];
     char reason[MOST_CHOICES][16]; /* finish_reason; "": none came */
     bool has_scores[MOST_CHOICES]; /* logprobs of its prompt came, and were right */
-    buf bytes;                     /* of a stream: an event that is not complete */
+    buf bytes;                     /* of a stream: an event that is not complete yet */
 } client;
 
-/* Tokens that a choice may have: as many as it wants, or as the context has room for. */
+/* Returns how many tokens a choice may have: max_tokens, or as many as the context has room for. */
 int client_most_output(const client_wish *w);
 
 void client_deinit(client *c);
 
-/* Ask of an adapter that has this content at present, as one of who's (NULL: there are no tenants); the answer comes
- * through the reply. */
+/* Asks frontend s as a client of tenant `who` (NULL: there are none); content: what its adapter is at present. The
+ * answer comes through the reply. */
 void client_ask(client *c, service *s, tenant *who, uint64_t content);
 
-/* Go away, or stop to read. */
+/* Leaves: closes the connection, or stops reading. */
 void client_leave(client *c, reply_loss how);
 
-/* Compare what came with what should have: a violation if it is wrong. may_be_short: it may have ended before its
+/* Compares an answer with what it should be; a difference is a violation. may_be_short: it may have ended before its
  * length. */
 void client_check_answer(client *c, bool may_be_short);
-void client_check_part(client *c); /* of one that did not come to its end */
+void client_check_part(client *c); /* the same of an answer that broke off */
 
 #endif

@@ -11,7 +11,7 @@
 
 static const char SCHEDULER[] = "scheduler";
 
-/* Whether it is so now. */
+/* Whether a span has begun and not ended. */
 static bool spans_last(const spans *s)
 {
     return s->n && s->at[s->n - 1].to == HUGE_VAL;
@@ -43,7 +43,7 @@ static double some_seconds(cluster *c, double low, double high)
     return world_uniform(&c->w, CHANCE_CLUSTER, low, high);
 }
 
-/* A new process in the member's place; its clock is somewhat wrong. */
+/* Begins a new process in the member's place; its wall clock is somewhat wrong. */
 static void begin_member(sim_member *m, const char *kind)
 {
     char name[32];
@@ -61,7 +61,7 @@ static void end_member(sim_member *m, bool silent)
     sim_network_mourn(m->in->w.net, &m->p, silent);
 }
 
-/* The scheduler, and who looks on. */
+/* The scheduler, and its observers. */
 
 static void settle(sched_member *s)
 {
@@ -83,7 +83,7 @@ static void settle(sched_member *s)
     buf_clear(plain);
 }
 
-/* The naive one has room for so many; beyond, it is not asked any more. */
+/* Drops the naive scheduler, when there are more frontends or GPUs than it has room for. */
 static void leave_naive(sched_member *s)
 {
     if (!s->naive)
@@ -109,8 +109,8 @@ static void saw_frontend_gone(void *ctx, double now, int frontend)
         naive_frontend_gone(s->naive, now, frontend);
 }
 
-/* The machine of a GPU, if a scheduler knows that it drains. Only in the machine's first life: later ones, a scheduler
- * may know an earlier life's GPUs still. NULL: it may be used. */
+/* Returns the machine of a GPU if the scheduler knows that it drains; NULL: it may be used. Only in the machine's first
+ * life: in later ones the scheduler may still know GPUs of an earlier one. */
 static run_member *draining_machine(sched_member *s, int gpu)
 {
     run_member *r = &s->m.in->run[s->machine[gpu]];
@@ -163,8 +163,8 @@ static void saw_gpu_pace(void *ctx, double now, int gpu, bool slow)
         naive_gpu_pace(s->naive, now, gpu, slow);
 }
 
-/* What a client has got, its frontend has: it asks for what comes behind it. A text has a character for each token; a
- * client is known by its prompt, if that is long enough to be its own. */
+/* Checks that a request which is submitted again has all tokens that its client has got. A text has one character for
+ * each token. The client is found by its prompt, if that is long enough to be unique. */
 static void check_output(cluster *c, const submission *r)
 {
     for (int i = 0; i < c->n_clients && r->again && r->n_prompt > 5; i++) {
@@ -270,8 +270,8 @@ static void end_scheduler(cluster *c, bool silent)
 
 /* Frontends. */
 
-/* Without a scheduler for longer than it is patient: nobody may still wait for it. (One that was stopped needs a
- * moment.) */
+/* Checks that no request waits at a frontend that has been without a scheduler for longer than its patience. (One that
+ * was stopped needs a moment.) */
 static void check_patience(const cluster *c, const front_member *f)
 {
     double over = fmax(f->outages.at[f->outages.n - 1].from + c->patience, f->m.p.stopped_until) + 0.1;
@@ -280,7 +280,8 @@ static void check_patience(const cluster *c, const front_member *f)
         world_violate(f->m.p.in, "%s still waits for the scheduler", f->m.p.name);
 }
 
-/* A tenant has no more in flight at a frontend than it may. (Of two choices one may have ended.) */
+/* Checks that no tenant has more in flight at a frontend than its limit. (Only clients with one choice are counted: of
+ * two choices one may have ended.) */
 static void check_in_flight(cluster *c, const front_member *f)
 {
     int n[MOST_TENANTS] = {0};
@@ -356,7 +357,7 @@ void cluster_set_content(cluster *c, int front, int adapter, uint64_t content)
         versions_set(f->versions, sim_adapter_name(adapter), &d);
 }
 
-/* Its clients' connections go with it. */
+/* Ends a frontend; its clients lose their connections. */
 static void end_front(cluster *c, int i, bool silent)
 {
     front_member *f = &c->front[i];
@@ -416,7 +417,7 @@ static void end_machine(cluster *c, int i, bool silent)
     r->r = NULL;
 }
 
-/* A process that has drained ends by itself, outside of its own callback. */
+/* Called by a runner that has drained: it ends in a task of its own, outside of this callback. */
 static void has_drained(void *ctx)
 {
     run_member *r = ctx;
@@ -440,7 +441,7 @@ static bool is_idle(const run_member *r)
     return idle;
 }
 
-/* One that drains ends when nothing is left; it need not be told by the clock. */
+/* Checks every second that a runner which drains ends soon after nothing is left, without waiting for drain_seconds. */
 static void look_at_drain(void *ctx)
 {
     run_member *r = ctx;
@@ -479,7 +480,7 @@ void cluster_set_file(cluster *c, int machine, int adapter, file_state s)
         spans_begin(&c->bad_files[adapter], c->w.now);
 }
 
-/* All of them. */
+/* All members. */
 
 static void restart_later(sim_member *m)
 {

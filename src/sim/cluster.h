@@ -1,7 +1,7 @@
 /* cluster.h - a simulated cluster: the real scheduler's server, frontends and runners, each a process of its own
  *
- * Processes are started, crash and are started again; each time it is a new one. A scheduler is watched: its events and
- * commands are held against the rules (watch.h) and against what a naive scheduler says (naive_scheduler.h). */
+ * Processes start, crash and are started again, each time as a new one. The scheduler's events and commands are checked
+ * against rules (watch.h) and compared with those of a naive scheduler (naive_scheduler.h). */
 #ifndef PUNICA_SIM_CLUSTER_H
 #define PUNICA_SIM_CLUSTER_H
 
@@ -21,10 +21,10 @@ enum { MOST_FRONTENDS = 3, MOST_MACHINES = 3, MOST_SPANS = 128 };
 
 typedef struct cluster cluster;
 
-/* What may crash: a process of the cluster, and its return. */
+/* A process of the cluster, which may crash, and its restart. */
 typedef struct {
     cluster *in; /* borrowed */
-    int number;  /* among its kind */
+    int number;  /* among its kind; below 0: the only one */
     sim_process p;
     bool is_up;
     sim_task restart;
@@ -35,12 +35,12 @@ typedef struct {
     sched_server *server;
     scheduler_tap tap;
     watch *watch;
-    naive *naive;           /* NULL: the history has become too large for it */
-    int machine[MOST_GPUS]; /* of each GPU that came */
+    naive *naive;           /* NULL: the history has grown too large for it */
+    int machine[MOST_GPUS]; /* of each GPU that came up, by its number */
     buf said;               /* the scheduler's commands since the last event */
 } sched_member;
 
-/* When something was so; the last has no end, HUGE_VAL, while it is. */
+/* The times at which something was so; while it is, the last has no end (HUGE_VAL). */
 typedef struct {
     struct { double from, to; } at[MOST_SPANS];
     int n;
@@ -54,8 +54,8 @@ typedef struct {
     tenants *tenants; /* NULL: there are none */
     metrics counts;
     service s;
-    uint64_t content[N_ADAPTERS]; /* of the adapters, on its disk */
-    spans outages;                /* it was without a scheduler */
+    uint64_t content[N_ADAPTERS]; /* of the adapters on its disk */
+    spans outages;                /* when it was without a scheduler */
     atomic_int context;
 } front_member;
 
@@ -66,10 +66,10 @@ typedef struct {
     runner *r;
     int n_starts;
     bool draining;
-    bool drain_heard; /* a scheduler has been told so */
-    int n_idle_looks; /* in a row at which nothing kept it */
-    sim_task leaving; /* it has drained */
-    sim_task look;    /* whether it should have */
+    bool drain_heard; /* a scheduler has been told that it drains */
+    int n_idle_looks; /* looks in a row at which nothing was left to wait for */
+    sim_task leaving; /* its end, when it has drained */
+    sim_task look;    /* checks that it ends when it should */
 } run_member;
 
 typedef struct {
@@ -78,7 +78,7 @@ typedef struct {
 
 struct cluster {
     world w;
-    link_options link; /* of all */
+    link_options link; /* options of all links */
     scheduler_options policy;
     double patience, hang_seconds, keep_alive;
     int max_live;
@@ -87,61 +87,61 @@ struct cluster {
     run_member run[MOST_MACHINES];
     int n_fronts, n_machines;
     sim_tenant tenant[MOST_TENANTS];
-    int n_tenants; /* 0: clients are nobody's */
+    int n_tenants; /* 0: clients have no tenants */
     stranger at_the_door;
     client *client; /* [n_clients] */
     int n_clients;
-    uint64_t newest[N_ADAPTERS]; /* content of the adapters */
+    uint64_t newest[N_ADAPTERS]; /* newest content of each adapter */
     submissions submitted;
-    bool replaced[N_ADAPTERS];   /* at some time, on some disk */
-    spans bad_files[N_ADAPTERS]; /* some machine could not read it */
-    bool poisoned[N_ADAPTERS];   /* some file was poisoned: a worker may have it in memory for ever */
-    int n_crashes;    /* workers that crashed or hung by a fault, which looks as if it were of what they ran */
-    int gone_adapter; /* whose files are missing when all is in order again; -1: none's */
-    bool in_order;    /* all faults are over, and their consequences */
+    bool replaced[N_ADAPTERS];   /* its files were, at some time, on some disk */
+    spans bad_files[N_ADAPTERS]; /* when some machine could not read it */
+    bool poisoned[N_ADAPTERS];   /* some file was poisoned; a worker may keep it in memory for ever */
+    int n_crashes;               /* workers that crashed or hung by a fault, as if a request had done it */
+    int gone_adapter;            /* whose files are missing even when all is in order again; -1: none's */
+    bool in_order;               /* all faults and their consequences are over */
     cluster_counts counts;
 };
 
-/* Everything but w is set up; all processes are started. */
+/* Starts all processes of a cluster that has been set up (world_init(), setting.h). cluster_stop() ends them. */
 void cluster_start(cluster *c);
 void cluster_stop(cluster *c);
 
-/* Crash, and start again some seconds later. silent: nobody is told, as when a host loses power. */
+/* Crash a process, which is started again some seconds later. silent: nobody is told, as when a host loses power. */
 void cluster_crash_scheduler(cluster *c, bool silent);
 void cluster_crash_front(cluster *c, int i, bool silent);
 void cluster_crash_machine(cluster *c, int i, bool silent);
 
-/* Crash after so many more acts, between any two of which something can be; 0: do not. */
+/* cluster_doom() has a process crash after so many more acts (world.h); 0: not. cluster_end_doomed() carries it out. */
 void cluster_doom(sim_member *m, int n_acts);
-void cluster_end_doomed(cluster *c); /* after every task */
+void cluster_end_doomed(cluster *c); /* call after every task */
 
-/* Somebody who does not belong here tries to get in for so many seconds. */
+/* Has a stranger try to get in for so many seconds. */
 void cluster_have_stranger(cluster *c, stranger_kind kind, double seconds);
 
-/* Empty a machine, then end its runner, and start it again later. */
+/* Drains a machine: empties it, then ends its runner, and starts it again later. */
 void cluster_drain(cluster *c, int i);
 
-/* An adapter is this on a frontend's disk from now on. */
+/* Sets the content of an adapter on a frontend's disk. */
 void cluster_set_content(cluster *c, int front, int adapter, uint64_t content);
 
-/* What the adapter's file on a machine's disk is like from now on. */
+/* Sets the state of an adapter's file on a machine's disk. */
 void cluster_set_file(cluster *c, int machine, int adapter, file_state s);
 
-/* Whether one of the spans and the time between overlap. */
+/* Returns whether one of the spans overlaps the time from `from` to `to`. */
 bool spans_touch(const spans *s, double from, double to);
 
-/* After every task: the scheduler has done what was to be done. */
+/* Checks frontends and the scheduler; call after every task, when they have handled all events so far. */
 void cluster_settle(cluster *c);
 
 int cluster_capacity(const cluster *c); /* tokens of a request that the largest GPU holds */
 
-/* Everybody is there, nobody drains, and no GPU is taken to be slow. */
+/* Returns whether all processes are up and linked, none drains, and no GPU counts as slow. */
 bool cluster_is_whole(const cluster *c);
 
-/* All clients have their answers, and all messages have arrived: nothing may be left of them. */
+/* Checks that nothing is left of requests, after all clients have their answers and all messages have arrived. */
 void cluster_check_nothing_left(cluster *c);
 
-/* Add what the scheduler that is up has done to the counts. */
+/* Adds the statistics of the scheduler, which is up, to the counts. */
 void cluster_count(cluster *c);
 
 #endif

@@ -1,5 +1,5 @@
-/* cluster_series.h - what a cluster did over time: request rate, tokens per second and the batch size of each GPU, as
- * CSV. tools/plots.py draws the paper's figure from it. */
+/* cluster_series.h - time series of a cluster, as CSV: request rate, tokens per second and each GPU's batch size.
+ * tools/plots.py draws the paper's figure from it. */
 #ifndef PUNICA_SIM_CLUSTER_SERIES_H
 #define PUNICA_SIM_CLUSTER_SERIES_H
 
@@ -9,7 +9,7 @@ typedef struct {
     int n_gpus, max_batch, n_bins;
     double seconds_per_bin;
     double *requests, *tokens; /* [n_bins] a second */
-    double *batch;             /* [n_gpus, n_bins] mean over the bin, idle time being 0 */
+    double *batch;             /* [n_gpus, n_bins] mean over the bin, 0 while idle */
 } cluster_series;
 
 cluster_series cluster_series_new(int n_gpus, int max_batch, double seconds); /* zeros */

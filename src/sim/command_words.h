@@ -1,4 +1,4 @@
-/* command_words.h - the scheduler's commands in words, a line each: to compare, and to be read in a trace */
+/* command_words.h - the scheduler's commands in words, a line each: for comparison and traces */
 #ifndef PUNICA_SIM_COMMAND_WORDS_H
 #define PUNICA_SIM_COMMAND_WORDS_H
 
@@ -10,7 +10,7 @@ void say_add(buf *b, uint64_t id, int gpu, uint32_t attempt, const int *token, i
 void say_tokens(buf *b, uint64_t id, int frontend, int index, const int *token, int n);
 void say_end(buf *b, uint64_t id, int frontend, end_reason why);
 
-/* Append any command; a command_sink, with a buf as ctx. */
+/* Appends any command; a command_sink, with a buf as ctx. */
 void write_down(void *ctx, const command *c);
 
 #endif

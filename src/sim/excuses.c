@@ -8,7 +8,7 @@ static bool is_code(const client *q, const char *code)
     return strcmp(q->error, code) == 0;
 }
 
-/* The frontend had been without a scheduler for as long as it is patient. */
+/* Whether the frontend had been without a scheduler for as long as its patience. */
 static bool was_given_up(const cluster *c, const client *q)
 {
     const spans *s = &c->front[q->frontend].outages;
@@ -25,14 +25,14 @@ static bool has_waited(const cluster *c, const client *q)
            (c->policy.max_no_gpu > 0 && seconds >= c->policy.max_no_gpu);
 }
 
-/* Its adapter could not be read while it waited, or was replaced, or is of no use. */
+/* Whether its adapter could not be read while it waited, or was replaced or poisoned. */
 static bool may_fail(const cluster *c, const client *q)
 {
     return c->poisoned[q->wish.adapter] || (c->replaced[q->wish.adapter] && !q->comes_late) ||
            spans_touch(&c->bad_files[q->wish.adapter], q->asked_at, q->ended_at);
 }
 
-/* No GPU could hold all of it, or the largest had not been met yet, or not for some time. */
+/* Whether no GPU could hold all of it, or the largest may not have come up yet, or was gone for max_aside. */
 static bool is_too_large(const cluster *c, const client *q, bool has_text)
 {
     return q->wish.n_prompt + q->wish.max_tokens >= cluster_capacity(c) ||
@@ -44,8 +44,7 @@ bool excuse_for_end(const cluster *c, const client *q)
     return is_too_large(c, q, true);
 }
 
-/* There were so many deaths of workers that looked like one request's doing. That it was alone is the watch's business.
- */
+/* Whether enough workers died by faults that a request may have been blamed. watch.c checks that it was alone. */
 static bool may_seem_a_killer(const cluster *c)
 {
     int n_killed = 0;
@@ -56,7 +55,7 @@ static bool may_seem_a_killer(const cluster *c)
 
 bool excuse_is_good(const cluster *c, const client *q)
 {
-    bool has_text = q->wish.n_choices == 1 && q->text[0].len; /* of two, one may have begun */
+    bool has_text = q->wish.n_choices == 1 && q->text[0].len; /* with two choices, one may have begun */
     if (is_code(q, "queue_full"))
         return (c->policy.max_queue < 1000 || c->max_live < 1000) && !has_text;
     if (is_code(q, "rate_limit_exceeded"))

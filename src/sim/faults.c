@@ -39,7 +39,7 @@ static const char *const names[N_FAULTS] = {"link is cut",
                                             "client leaves",
                                             "client does not read"};
 
-/* Which kinds a story has: the favourite alone, in quick succession; a few; or many. */
+/* Draws the kinds of faults of a story: the favourite alone, in quick succession; a few; or many. Returns how many. */
 static int draw_kinds(world *w, fault_kind favourite, fault_kind *kind, double *every)
 {
     int n = 0;
@@ -60,7 +60,7 @@ void faults_draw(fault_list *l, world *w, double seconds, fault_kind favourite)
     int n_kinds = draw_kinds(w, favourite, kind, &every);
     l->n = 0;
     while (l->n < MOST_FAULTS) {
-        if (!world_chance(w, CHANCE_FAULTS, 0.15)) /* else: at the same time as the one before */
+        if (!world_chance(w, CHANCE_FAULTS, 0.15)) /* else at the same time as the last one */
             at += world_uniform(w, CHANCE_FAULTS, 0, 2 * every);
         if (at > seconds)
             return;
@@ -84,7 +84,7 @@ void fault_print(const fault *f, char *text, size_t n)
     snprintf(text, n, "at %.4f s: %s (%d)", f->at, names[f->kind], (int)f->which);
 }
 
-/* A frontend's process, or a runner's; NULL if it is not up. */
+/* Returns the process of a frontend or a runner; NULL if it is not up. */
 static sim_process *some_peer(cluster *c, uint64_t which)
 {
     int i = (int)(which % (uint64_t)(c->n_fronts + c->n_machines));
@@ -125,7 +125,8 @@ static void fault_in_worker(const fault *f, cluster *c)
         sim_worker_stop(w, 0.2 + 5 * f->much);
 }
 
-/* Half of the crashes come after a few more acts: between any two things that a process does at the same time. */
+/* Makes half of the crashes come a few acts later, so that they fall between any two things that a process does at the
+ * same time. Returns whether it did. */
 static bool dooms(const fault *f, sim_member *m)
 {
     if (f->much < 0.5)
@@ -175,7 +176,7 @@ static void jump_clock(const fault *f, cluster *c)
         p->skew += 7200 * (f->much - 0.5);
 }
 
-/* There is a new content, or not yet everywhere the newest: on one disk it is now. Frontends have disks, too. */
+/* Puts an adapter's newest content, sometimes a new one, on one disk, of a machine or a frontend. */
 static void replace_adapter(const fault *f, cluster *c, int adapter)
 {
     int host = (int)(f->which % (uint64_t)(c->n_machines + c->n_fronts));
@@ -192,7 +193,7 @@ static void replace_adapter(const fault *f, cluster *c, int adapter)
 
 static void fault_in_adapter(const fault *f, cluster *c)
 {
-    static const file_state state_of[] = {FILE_MISSING, FILE_BROKEN, FILE_POISONED, FILE_FINE}; /* as the faults */
+    static const file_state state_of[] = {FILE_MISSING, FILE_BROKEN, FILE_POISONED, FILE_FINE}; /* by fault_kind */
     int adapter = (int)(f->which / 5 % N_ADAPTERS), machine = (int)(f->which % (uint64_t)c->n_machines);
     world_say(&c->w, "%s", sim_adapter_name(adapter));
     if (f->kind == FAULT_ADAPTER_REPLACED)

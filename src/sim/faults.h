@@ -7,20 +7,19 @@
 #include "sim/cluster.h"
 
 typedef enum {
+    /* of a link of a frontend or runner, in the order of network_cut */
     FAULT_LINK_RESET,
     FAULT_LINK_SILENT,
     FAULT_LINK_HALF,
     FAULT_LINK_STALL,
     FAULT_LINK_SLOW,
     FAULT_LINK_NOISE,
-    /* of a frontend or runner; as network_cut */
     FAULT_ISOLATION, /* a process reaches nobody for a while */
     FAULT_WORKER_CRASH,
-    FAULT_WORKER_KILLED,
+    FAULT_WORKER_KILLED, /* from outside: once, or for a while all of a machine as soon as they have work */
     FAULT_WORKER_HANG,
     FAULT_WORKER_SLOW,
     FAULT_WORKER_STOP,
-    /* killed: from outside, once, or for a while all of a machine as soon as they have something to do */
     FAULT_RUNNER_CRASH,
     FAULT_RUNNER_STOP,
     FAULT_MACHINE_LOST,
@@ -32,11 +31,12 @@ typedef enum {
     FAULT_FRONTEND_STOP,
     FAULT_FRONTEND_LOST,
     FAULT_CLOCK, /* a wall clock jumps */
+    /* of an adapter on one machine's disk, or, when it is replaced, on a frontend's */
     FAULT_ADAPTER_REPLACED,
     FAULT_ADAPTER_MISSING,
     FAULT_ADAPTER_BROKEN,
     FAULT_ADAPTER_POISONED,
-    FAULT_ADAPTER_BACK, /* on one machine's disk */
+    FAULT_ADAPTER_BACK,
     FAULT_DISK_SLOW,
     FAULT_NO_PROCESSES,
     FAULT_STRANGER,
@@ -48,7 +48,7 @@ typedef enum {
 typedef struct {
     double at; /* seconds from the beginning */
     fault_kind kind;
-    uint64_t which; /* of those it can happen to */
+    uint64_t which; /* picks among those it can happen to */
     double much;    /* 0 to 1: how long, how far */
 } fault;
 
@@ -59,13 +59,13 @@ typedef struct {
     int n;
 } fault_list;
 
-/* Draw the faults of `seconds`: of a few kinds or many, and of one kind more than of the others. */
+/* Draws the faults of `seconds`: of a few kinds or many, and more of the favourite than of others. */
 void faults_draw(fault_list *l, world *w, double seconds, fault_kind favourite);
 
-/* Whether messages may be much later than usual for it. */
+/* Returns whether such a fault may delay messages for long. */
 bool fault_delays(fault_kind k);
 
-/* What happened, in words: "at 3.1416 s: worker crashes". */
+/* Writes a fault in words: "at 3.1416 s: worker crashes (17)". */
 void fault_print(const fault *f, char *text, size_t n);
 
 void fault_inject(const fault *f, cluster *c);

@@ -32,7 +32,7 @@ int naive_running(const naive *s, int gpu)
     return n;
 }
 
-/* Whether it takes requests: slow ones only while no other does. */
+/* Whether a GPU takes requests: a slow one does only while no other does. */
 static bool naive_open(const naive *s, int gpu)
 {
     bool others = false;
@@ -54,7 +54,7 @@ int naive_waiting(const naive *s)
     return naive_running(s, -1);
 }
 
-/* Tokens that have been reported: of the prompt, where it is scored, and of output. */
+/* Returns the tokens that have been reported: the scored ones of the prompt, and output. */
 static int naive_told(const naive_request *r)
 {
     return r->n_scored + r->n_tokens - r->n_prompt;
@@ -68,7 +68,7 @@ static int naive_pages(const naive_gpu *g, int n_tokens)
     return pages;
 }
 
-/* Pages of adds on their way that are still wanted. */
+/* Returns the pages of adds on their way that are still wanted. */
 static int naive_coming(naive *s, int gpu)
 {
     naive_gpu *g = &s->gpu[gpu];
@@ -81,7 +81,7 @@ static int naive_coming(naive *s, int gpu)
     return pages;
 }
 
-/* Pages of cancels on their way that will come free: of those whose add was taken in. */
+/* Returns the pages that cancels on their way will free: of requests whose add was taken in. */
 static int naive_going(const naive_gpu *g)
 {
     int pages = 0;
@@ -129,7 +129,7 @@ static int naive_choose(naive *s, const naive_request *r, bool minding_suspects)
     return best;
 }
 
-/* A hash of what a request begins with: so many units of 16 tokens, and for whom they are. */
+/* Hashes the beginning of a request: so many units of 16 tokens, its tenant and its adapter. */
 static uint64_t naive_mark(const naive_request *r, int units)
 {
     uint64_t hash = (uint64_t)r->tenant;
@@ -150,7 +150,7 @@ static naive_prefix *naive_find_prefix(naive *s, uint64_t mark)
     return NULL;
 }
 
-/* Who was given 1, 2, 4, ... units of it, or all it has. */
+/* Remembers that a GPU was given the first 1, 2, 4, ... units of a request, and all it has. */
 static void naive_remember(naive *s, const naive_request *r, int gpu)
 {
     int n = s->opt.max_prefixes ? r->n_tokens / 16 : 0;
@@ -167,8 +167,8 @@ static void naive_remember(naive *s, const naive_request *r, int gpu)
     }
 }
 
-/* The same as naive_choose(), or a GPU as good that was last given a request that begins alike: one with as many
- * requests, or that is not lightly loaded. */
+/* Like naive_choose(), but prefers the GPU that was last given a request with the same beginning, if it is as good: it
+ * has as many requests, or is not lightly loaded. */
 static int naive_choose_known(naive *s, const naive_request *r)
 {
     int best = naive_choose(s, r, true);
@@ -194,7 +194,7 @@ static void naive_send(naive *s, int gpu, bool add, naive_request *r)
         buf_printf(&s->said, "cancel %llu on %d, #%u\n", (unsigned long long)r->id, gpu, r->attempt);
 }
 
-/* Whether it stands in its tenant's line of newcomers. */
+/* Whether a request stands in its tenant's line of newcomers. */
 static bool naive_is_newcomer(const naive_request *r)
 {
     return r->id && !r->taken_on && r->gpu < 0 && r->aside < 0;
@@ -206,8 +206,8 @@ static void naive_leave(naive *s, const naive_request *r)
         s->last = r->tenant + 1;
 }
 
-/* Into its tenant's line. A tenant of which nobody else is there has at least what the least of the others has, or if
- * there are none, whoever left last. */
+/* Lifts a newcomer's tenant as it joins the line: if it had nobody there, to the smallest counter of tenants that have,
+ * or if none has, to that of the tenant whose newcomer left last. */
 static void naive_join(naive *s, naive_request *r)
 {
     uint64_t least = UINT64_MAX;
@@ -284,7 +284,8 @@ static bool naive_is_hopeless(const naive *s, const naive_request *r)
     return naive_too_large(s, r) && !r->taken_on && r->n_tokens >= s->most_tokens;
 }
 
-/* Other GPUs are open than before: since when there has been none; and one that is not open is not reserved. */
+/* Brings up to date, after a change of open GPUs, since when none is open; a reserved one that is not open is reserved
+ * no more. */
 static void naive_count_open(naive *s, double now)
 {
     bool any = false;
@@ -298,13 +299,13 @@ static void naive_count_open(naive *s, double now)
         s->reserved = 0;
 }
 
-/* Whether it is to leave its GPU. */
+/* Whether a request is to leave its GPU. */
 static bool naive_leaves(const naive *s, const naive_request *r)
 {
     return r->gpu >= 0 && (!naive_open(s, r->gpu) || (s->reserved == r->gpu + 1 && !r->confined && !r->was_confined));
 }
 
-/* The first in a tenant's line of newcomers; NULL: nobody is there. */
+/* Returns the first in a tenant's line of newcomers, or NULL. */
 static const naive_request *naive_first_of(const naive *s, int tenant)
 {
     const naive_request *first = NULL;
@@ -316,7 +317,7 @@ static const naive_request *naive_first_of(const naive *s, int tenant)
     return first;
 }
 
-/* Of two tenants: who had less, then whose first newcomer came earlier; last those of which nobody is in line. */
+/* Whether tenant a is before b: by counter, then by arrival of the first newcomer; tenants without one come last. */
 static bool naive_tenant_is_next(const naive *s, int a, int b)
 {
     if (s->tenant[a].counter != s->tenant[b].counter)
@@ -327,7 +328,7 @@ static bool naive_tenant_is_next(const naive *s, int a, int b)
     return x->arrival != y->arrival ? x->arrival < y->arrival : x->id < y->id;
 }
 
-/* Those who have been on a GPU come before newcomers, of these the tenant who had least. */
+/* Whether a is before b: those that have been on a GPU come before newcomers, which go by tenant. */
 static bool naive_is_next(const naive *s, const naive_request *a, const naive_request *b)
 {
     if (a->taken_on != b->taken_on)
@@ -335,7 +336,7 @@ static bool naive_is_next(const naive *s, const naive_request *a, const naive_re
     return a->taken_on || a->tenant == b->tenant ? naive_before(a, b) : naive_tenant_is_next(s, a->tenant, b->tenant);
 }
 
-/* All that wait or leave, whoever is next first; but for those who wait to be alone. */
+/* Lists all that wait or are to leave their GPU, in order; without confined ones that wait. */
 static int naive_line(naive *s, naive_request **line)
 {
     int n = 0;
@@ -358,7 +359,7 @@ static void naive_step_aside(naive *s, double now, naive_request *r)
     r->turn = ++s->n_turns;
 }
 
-/* Serve one; false when nobody can be. */
+/* Serves the first request that can be served; false if none can. */
 static bool naive_serve(naive *s, double now)
 {
     naive_request *line[NAIVE_REQUESTS];
@@ -398,7 +399,7 @@ static bool naive_serve(naive *s, double now)
     return false;
 }
 
-/* The oldest of those who wait to be alone. */
+/* Returns the first confined request that waits, or NULL. */
 static naive_request *naive_first_confined(naive *s)
 {
     naive_request *first = NULL;
@@ -447,7 +448,7 @@ static void naive_serve_confined(naive *s, double now)
     s->reserved = 0;
 }
 
-/* Of those aside who are not too large any more, the one who stepped there first. */
+/* Returns the request aside that is not too large any more, and stepped aside first; or NULL. */
 static naive_request *naive_to_call_back(naive *s)
 {
     naive_request *first = NULL;
@@ -471,7 +472,7 @@ static void naive_fill(naive *s, double now)
     } while (naive_first_confined(s) && naive_choose(s, naive_first_confined(s), true) >= 0);
 }
 
-/* On no GPU any more: back in line, or done. */
+/* Puts a request that is on no GPU any more back in line, or ends it if it has all its tokens. */
 static void naive_put_back(naive *s, naive_request *r)
 {
     r->gpu = -1;
@@ -488,7 +489,7 @@ static void naive_drop(naive *s, naive_request *r)
     r->id = 0;
 }
 
-/* Whether a request of this prompt and adapter has killed workers within ten minutes. */
+/* Whether a request of this prompt and adapter was ended for killing workers in the last ten minutes. */
 static bool naive_knows(const naive *s, double now, const submission *w)
 {
     for (int i = 0; i < s->n_killers; i++) {
@@ -514,7 +515,7 @@ static int naive_tenant_of(naive *s, const submission *w)
     return t;
 }
 
-/* Whether the queue is full, and its tenant has an equal part of it or more. */
+/* Whether the queue is full, and the request's tenant has more than an equal part of it. */
 static bool naive_one_too_many(const naive *s, const naive_request *r)
 {
     int tenants = 0, newcomers = 0, n[NAIVE_TENANTS] = {0};
@@ -601,7 +602,7 @@ void naive_frontend_gone(naive *s, double now, int frontend)
     naive_fill(s, now);
 }
 
-/* The oldest or newest on a GPU. */
+/* Returns the oldest or the newest request on a GPU, or NULL. */
 static naive_request *naive_extreme(naive *s, int gpu, bool oldest)
 {
     naive_request *best = NULL;
@@ -621,7 +622,7 @@ static bool naive_was_taken_in(const naive_gpu *g, const naive_request *r)
     return false;
 }
 
-/* Whether the only request on a GPU is the last that was said to it. */
+/* Whether r, on this GPU, is alone there, and its add the last command that was sent. */
 static bool naive_is_alone(const naive *s, int gpu, const naive_request *r)
 {
     const naive_gpu *g = &s->gpu[gpu];
@@ -629,7 +630,7 @@ static bool naive_is_alone(const naive *s, int gpu, const naive_request *r)
     return naive_running(s, gpu) == 1 && last->add && last->id == r->id && last->attempt == r->attempt;
 }
 
-/* A loss of which it may be the reason is counted. Whether it is a killer now. */
+/* Counts a loss that the request may have caused. Returns whether it is a killer now. */
 static bool naive_is_killer(naive_request *r, gpu_loss how, bool alone)
 {
     if (how == LOSS_CRASH) {
@@ -645,9 +646,9 @@ static bool naive_is_killer(naive_request *r, gpu_loss how, bool alone)
     return ++r->n_lost >= 16;
 }
 
-/* Its worker crashed: a suspect; the second time confined; three times in a row alone, or alone after 16 crashes, a
- * killer. Or it was killed from outside, or its link was lost: the same, but it takes more of these to make a killer.
- */
+/* Blames a request for a loss: the first time it becomes a suspect, the second confined; three crashes in a row alone,
+ * or one alone after 16 crashes, make it a killer. Kills from outside and lost links count the same way, with higher
+ * limits. */
 static void naive_blame(naive *s, double now, naive_request *r, gpu_loss how, bool alone)
 {
     if (naive_is_killer(r, how, alone)) {
@@ -816,7 +817,7 @@ static bool naive_worth(const naive *s, int gpu, double now)
     return tokens / s->opt.prefill_rate <= longest * s->opt.step_time;
 }
 
-/* Move all of a GPU's requests to GPUs that stood above it; tried on a copy, kept if all went. */
+/* Moves all of a GPU's requests to GPUs that stood above it: tried on a copy, which is kept if all fit. */
 static void naive_empty(naive *s, int gpu, double now)
 {
     naive *copy = malloc(sizeof *copy);
@@ -827,7 +828,7 @@ static void naive_empty(naive *s, int gpu, double now)
     for (naive_request *r; fits && (r = naive_extreme(copy, gpu, true));) {
         int to = naive_choose(copy, r, true);
         int before = naive_running(s, gpu), there = to < 0 ? -1 : naive_running(copy, to);
-        int c = to < 0 ? 0 : strcmp(copy->gpu[to].uuid, s->gpu[gpu].uuid); /* 0: one that was lost, and is back */
+        int c = to < 0 ? 0 : strcmp(copy->gpu[to].uuid, s->gpu[gpu].uuid); /* 0: the same one, lost and back */
         fits = there > before || (there == before && (c > 0 || (c == 0 && to > gpu)));
         if (fits)
             naive_place(copy, now, r, to);
@@ -860,7 +861,7 @@ static void naive_consolidate(naive *s, double now)
             naive_empty(s, light[i], now);
 }
 
-/* Of those who have been aside for too long, the one who stepped there first. */
+/* Returns the request that has been aside for too long, and stepped aside first; or NULL. */
 static naive_request *naive_first_overdue(naive *s, double now)
 {
     naive_request *first = NULL;
@@ -873,7 +874,7 @@ static naive_request *naive_first_overdue(naive *s, double now)
     return first;
 }
 
-/* New ones that have waited for so long, and not just since before `since`, are too late; 0: nobody is. */
+/* Ends new requests that have waited for `most` seconds, counted from `since` at the earliest; most 0: none. */
 static void naive_end_late(naive *s, double now, double most, double since)
 {
     for (uint64_t serial = 1; most > 0 && serial <= s->n_submitted; serial++)

@@ -1,7 +1,7 @@
-/* naive_scheduler.h - the scheduler's rules once more, as plainly as possible
+/* naive_scheduler.h - a second, naive implementation of the scheduler: the oracle that scheduler.c is compared with
  *
- * Everything is an array that is looked through from end to end, and a plan is tried on a copy of the whole. It is fed
- * the events that scheduler.c gets, and what both say is compared, word for word. */
+ * Everything is an array that is scanned from end to end, and a plan is tried on a copy of the whole. It is fed the
+ * events that scheduler.c gets, and the commands of both must be the same, word for word. */
 #ifndef PUNICA_SIM_NAIVE_SCHEDULER_H
 #define PUNICA_SIM_NAIVE_SCHEDULER_H
 
@@ -19,9 +19,9 @@ enum {
 };
 
 typedef struct {
-    uint64_t id;                  /* 0: nobody */
-    double arrival, since, moved; /* arrival: from its first GPU on, its turn */
-    int tenant, priority;         /* priority: until it has been on a GPU */
+    uint64_t id;                  /* 0: the place is free */
+    double arrival, since, moved; /* arrival: its turn, from its first GPU on */
+    int tenant, priority;         /* priority: 0 once it has been on a GPU */
     int frontend, n_tokens, n_prompt, max_tokens, n_to_score, n_scored, token[NAIVE_TOKENS];
     int gpu; /* -1: waits */
     uint32_t attempt;
@@ -30,7 +30,7 @@ typedef struct {
     size_t digest_bytes;
     bool taken_on, suspect, confined, was_confined;
     int n_crashed, n_alone, n_killed, n_killed_alone, n_lost;
-    double aside;    /* since when; below 0: it is not */
+    double aside;    /* since when it is aside; below 0: it is not */
     uint64_t turn;   /* order of stepping aside */
     uint64_t serial; /* order of submission */
 } naive_request;
@@ -45,7 +45,7 @@ typedef struct {
 typedef struct {
     bool up, draining, slow;
     char uuid[40];
-    uint64_t life; /* number of those that came up before it */
+    uint64_t life; /* in order of coming up, from 1 */
     gpu_info info;
     int pages_free;
     uint64_t n_sent, n_seen;
@@ -58,7 +58,7 @@ typedef struct {
     double until;
 } naive_killer;
 
-/* Who was last given a request that begins so. */
+/* The GPU that was last given a request with this beginning. */
 typedef struct {
     uint64_t mark, life;
     int gpu;
@@ -78,21 +78,21 @@ typedef struct {
     int n_killers;
     naive_tenant tenant[NAIVE_TENANTS];
     int n_tenants;
-    int last; /* one more than the tenant of which a newcomer left its line last; 0: none has */
+    int last; /* 1 + the tenant whose newcomer left its line last; 0: none has */
     double last_turn;
-    int reserved; /* one more than the number of the GPU that is; 0: none */
+    int reserved; /* 1 + the number of the reserved GPU; 0: none is */
     naive_gpu gpu[NAIVE_GPUS];
-    double none_since; /* no GPU takes anybody; below 0: one does. Set to -1 at first */
-    int most_tokens;   /* the largest request that a GPU so far could hold */
+    double none_since; /* since when no GPU is open; below 0: one is. The caller sets -1 at first */
+    int most_tokens;   /* of a request that the largest GPU so far could hold */
     naive_prefix prefix[NAIVE_PREFIXES];
     int n_prefixes;
     uint32_t n_attempts;
     uint64_t n_submitted, n_turns, n_lives;
     double next_look;
-    buf said;
+    buf said; /* commands so far, in words (command_words.h); the caller clears it */
 } naive;
 
-/* Requests on a GPU; -1: that wait. */
+/* Return the number of requests on a GPU (-1: on none), and of those that wait. */
 int naive_running(const naive *s, int gpu);
 int naive_waiting(const naive *s);
 void naive_submit(naive *s, double now, int frontend, const submission *w);

@@ -2,7 +2,7 @@
  *
  * A connection has two ends. What an end writes lies in its `out` until a delivery takes some of it to the other end's
  * `in`. One delivery is planned at a time for each direction, so bytes stay in order. An end that is closed goes on
- * delivering what it had written, then the other end learns of it. */
+ * delivering what it had written; then the other end learns of the close. */
 #include "sim/network.h"
 
 #include <math.h>
@@ -20,25 +20,25 @@ typedef struct {
     net_stream base; /* first */
     connection *of;
     int side;        /* 0: dialed, 1: accepted */
-    sim_process *at; /* borrowed; NULL: the end is not there yet, or has been freed */
+    sim_process *at; /* borrowed; NULL: the end does not exist yet, or has been freed */
     buf in, out;
     sim_task delivery; /* of what it wrote */
-    sim_task loss;     /* it learns that the connection is gone */
-    const char *why;   /* static; NULL: it is not to learn of any loss */
+    sim_task loss;     /* when it learns that the connection is gone */
+    const char *why;   /* static; of a loss that is planned; NULL: none is */
     bool lost;         /* it has learnt of it */
-    bool finishing;    /* whatever comes is dropped */
-    bool closes;       /* when out is empty the other end learns that this one is closed */
+    bool finishing;    /* what arrives is dropped */
+    bool closes;       /* it is closed: the other end learns of that when out is empty */
     bool mute;         /* what it writes goes nowhere */
-    bool noisy;        /* a bit of the next that arrives is wrong */
-    bool unheard;      /* and is kept, for nobody says that it came */
-    bool mourned;      /* its process has died, and what is left of its bytes is decided */
+    bool noisy;        /* a bit of its next delivery is flipped */
+    bool unheard;      /* mute, and what it writes stays in out: nobody acknowledges it */
+    bool mourned;      /* its process has died, and out was truncated already */
 } end;
 
 struct connection {
-    sim_network *in;
+    sim_network *in; /* borrowed */
     end end[2];
     sim_task opening; /* the dialed end's way to the acceptor and back */
-    int stage;        /* of opening */
+    int stage;        /* of opening: 0 dialed, 1 accepted, 2 open */
     char to[32];
     bool choppy;
     int n_single; /* deliveries of one byte so far */
@@ -137,7 +137,7 @@ static end *other(end *e)
     return &e->of->end[!e->side];
 }
 
-/* Both ends are freed, and nothing is under way. */
+/* Frees a connection if both ends are freed, and nothing is under way. */
 static void free_if_over(connection *c)
 {
     bool busy =
@@ -154,7 +154,7 @@ static void plan_delivery(end *e)
     world_plan(n->w, &e->delivery, fmax(fmax(some_delay(n), slow), stall));
 }
 
-/* How much of what waits arrives now. */
+/* Returns how many bytes of `out` arrive now. */
 static size_t piece_of(end *e)
 {
     connection *c = e->of;
@@ -170,7 +170,7 @@ static size_t piece_of(end *e)
     return most < e->out.len ? most : e->out.len;
 }
 
-/* The end learns, in a moment, that there is no connection any more. */
+/* Has an end learn, `after` seconds from now, that the connection is gone. */
 static void lose(end *e, const char *why, double after)
 {
     if (!e->at || e->why)
@@ -187,7 +187,7 @@ static void on_loss(void *ctx)
         e->base.events.lost(e->base.events.ctx, e->why);
 }
 
-/* Change a bit of the first n bytes; often one of the very first, which are a frame's head. */
+/* Flips a bit of the first n bytes; often one of the very first, which are a frame's head. */
 static void garble(end *e, size_t n)
 {
     world *w = e->of->in->w;
@@ -221,7 +221,7 @@ static void on_delivery(void *ctx)
         free_if_over(c);
 }
 
-/* A delivery reaches a process that is stopped only when it goes on: the bytes wait in its kernel. */
+/* Delivers; to a process that is stopped only when it goes on: until then its kernel would hold the bytes. */
 static void deliver(void *ctx)
 {
     end *e = ctx, *to = other(e);
@@ -272,7 +272,7 @@ static size_t read_bytes(net_stream *s, void *to, size_t n)
     return n;
 }
 
-/* What it wrote still arrives, then the other side sees the end of it. */
+/* Closes an end: what it wrote still arrives, then the other end learns of the close. */
 static void close_out(end *e)
 {
     e->closes = true;
@@ -288,14 +288,14 @@ static void finish(net_stream *s)
     close_out(e);
 }
 
-/* Of what was written, some more arrives. */
+/* Drops a random rest of what was written and has not arrived. */
 static void truncate_out(end *e)
 {
     if (e->out.len > 0)
         e->out.len = (size_t)world_draw(e->of->in->w, CHANCE_NETWORK, e->out.len + 1);
 }
 
-/* Closed with bytes unread, a connection is reset, which may take from the peer what was on its way. */
+/* Frees an end. One closed with bytes unread resets the connection, which may lose what was on its way to the peer. */
 static void free_end(net_stream *s)
 {
     end *e = (end *)s;
@@ -338,7 +338,7 @@ static void reach_acceptor(connection *c)
     sim_network *n = c->in;
     sim_acceptor *a = find_acceptor(n, c->to);
     if (is_isolated(n, c->end[0].at) || (a && is_isolated(n, a->at)))
-        return; /* nobody ever answers */
+        return; /* no answer ever comes */
     if (!a) {
         lose(&c->end[0], "connection refused", some_delay(n));
         return;
@@ -446,7 +446,7 @@ static void cut(connection *c, network_cut how)
     case CUT_RESET:
         for (int i = 0; i < 2; i++) {
             truncate_out(&c->end[i]);
-            c->end[i].mute = true; /* what is left of it arrives, no more */
+            c->end[i].mute = true; /* what is left in out arrives, nothing more */
             lose(&c->end[i], "connection reset", world_uniform(w, CHANCE_NETWORK, 0, i == side ? 0.1 : 4));
         }
         break;

@@ -1,8 +1,8 @@
 /* seeds.c - see seeds.h
  *
- * Seeds run in a child process: one that aborts, because something found itself in disorder, or that does not end, is a
- * failure like any other, and a new child goes on behind it. A story that fails is told again with fewer faults: first
- * the shortest beginning of them that still fails, then without each of those that is not needed. */
+ * Seeds run in a child process: a seed that aborts, by a CHECK, or does not end, is a failure like any other, and a new
+ * child goes on with the next one. A story that fails is run again with fewer faults (shrinking): first the shortest
+ * prefix of the faults that still fails, then without each fault that is not needed. */
 #include "sim/seeds.h"
 
 #include <fcntl.h>
@@ -20,11 +20,11 @@
 
 enum { MOST_FAILURES = 10, MOST_SECONDS_OF_A_SEED = 60 };
 
-/* Shared with the child. */
+/* In memory shared with the child. */
 typedef struct {
     uint64_t seed, n_done;
-    bool failed;  /* the last one did, by a violation */
-    int n_faults; /* of it */
+    bool failed;  /* the last seed did, by a violation */
+    int n_faults; /* of that seed */
     char violation[400];
     story_stats stats;
 } progress;
@@ -43,7 +43,7 @@ static void show_progress(const progress *p, range *r)
             (unsigned long long)r->opt->last);
 }
 
-/* Of the processor, as others may use it as well; a story that waits for something outside ends, too. */
+/* Limits CPU time, as the machine may be busy, and, more generously, wall time, in case a story blocks. */
 static void limit_time(void)
 {
     const struct itimerval most = {.it_value.tv_sec = MOST_SECONDS_OF_A_SEED};
@@ -64,7 +64,7 @@ static void run_one(progress *p, uint64_t seed, const fault_mask *without, bool 
     buf_free(&violation);
 }
 
-/* Run seeds from `from` on in a child, until one fails. The last one it ran. */
+/* Runs seeds from `from` on in a child, until one fails. Returns whether one did; p->seed is the last that ran. */
 static bool run_child(progress *p, range *r, uint64_t from)
 {
     fflush(stdout);
@@ -89,7 +89,7 @@ static bool run_child(progress *p, range *r, uint64_t from)
     return true;
 }
 
-/* Whether the seed fails without these faults; said nothing of. */
+/* Whether the seed fails without these faults; prints nothing. */
 static bool still_fails(progress *p, uint64_t seed, const fault_mask *without)
 {
     fflush(stdout);
@@ -113,7 +113,7 @@ static void leave_out_from(fault_mask *m, int n)
         m->out[i] = i >= n;
 }
 
-/* The fewest faults with which it still fails. */
+/* Finds a minimal set of faults with which the seed still fails; the others are marked in m. */
 static void shrink(progress *p, uint64_t seed, int n_faults, fault_mask *m)
 {
     int n = 0;

@@ -1,4 +1,4 @@
-/* seeds.h - `punica simulate --faults`: many stories, and for each that fails the fewest faults it needs */
+/* seeds.h - `punica simulate --faults`: runs many stories, and shrinks the faults of each that fails */
 #ifndef PUNICA_SIM_SEEDS_H
 #define PUNICA_SIM_SEEDS_H
 
@@ -7,12 +7,12 @@
 
 typedef struct {
     uint64_t first, last;
-    double seconds;  /* no more seeds are begun after so many; 0: all */
-    bool trace;      /* tell the stories, whole */
-    bool only_first; /* end with the first that fails, and do not look for the fewest faults it needs */
+    double seconds;  /* after so many no further seed is begun; 0: no limit */
+    bool trace;      /* print the stories as they happen */
+    bool only_first; /* end with the first that fails, and do not shrink it */
 } seeds_options;
 
-/* How many failed; each has been printed, with what was violated and its faults. */
+/* Runs the seeds, and prints each that fails, with its violation and the faults it needs. Returns how many failed. */
 int seeds_run(const seeds_options *o);
 
 #endif

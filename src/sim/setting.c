@@ -1,6 +1,6 @@
 /* setting.c - see setting.h
  *
- * Draws stand one after the other: the order of several within one initializer would be the compiler's choice. */
+ * Each draw is a statement of its own: C does not define the order of several within one initializer. */
 #include "sim/setting.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ static sim_machine draw_machine(setting *s)
     m.load_time = world_uniform(w, c, 0.01, often(s, c, 0.7) ? 0.5 : 2);
     m.device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0;
     m.n_images = 1 + (int)draw(s, c, N_ADAPTERS);
-    uint64_t more = (uint64_t)(m.step_time * 1e12); /* as good as another draw, and later ones stay what they were */
+    uint64_t more = (uint64_t)(m.step_time * 1e12); /* in place of a further draw, which would change all later ones */
     m.host_pages = more % 2 ? (int)(more / 2 % 50) : 0;
     if (m.max_batch > 6)
         m.n_pages += 8 * m.max_batch;
@@ -83,7 +83,7 @@ static sim_network_weather draw_weather(setting *s)
     return w;
 }
 
-/* In half of the stories there are some. */
+/* Half of the stories have tenants. */
 static void draw_tenants(setting *s)
 {
     const chance c = CHANCE_TENANTS;
@@ -134,7 +134,7 @@ void setting_draw_cluster(setting *s)
     draw_tenants(s);
 }
 
-/* Of the first tenant's clients there are most, and they come all the time. */
+/* Draws a client's tenant and priority; the first tenant has most of the clients. */
 static void draw_asker(setting *s, client_wish *q)
 {
     const chance c = CHANCE_TENANTS;
@@ -143,7 +143,7 @@ static void draw_asker(setting *s, client_wish *q)
     q->priority = often(s, c, 0.2) ? (int)draw(s, c, 3) - 1 : 0;
 }
 
-/* A prompt of up to `most` tokens with its output; a large one may outgrow every GPU. */
+/* Draws a wish: prompt and output have up to `most` tokens together; large: it may outgrow every GPU. */
 static void make_wish(setting *s, client_wish *q, int most, bool killers, bool large)
 {
     const chance c = CHANCE_REQUESTS;
@@ -152,7 +152,7 @@ static void make_wish(setting *s, client_wish *q, int most, bool killers, bool l
     q->is_killer = killers && often(s, c, 0.08);
     q->n_prompt = 2 + (int)draw(s, c, (uint64_t)(often(s, c, s->uneven ? 0.5 : 0.2) ? most - 3 : most / 2));
     int n_common =
-        often(s, c, 0.4) ? (int)draw(s, c, (uint64_t)q->n_prompt + 1) : 0; /* that it begins with as others do */
+        often(s, c, 0.4) ? (int)draw(s, c, (uint64_t)q->n_prompt + 1) : 0; /* tokens that others begin with, too */
     for (int i = 0; i < q->n_prompt; i++)
         q->prompt[i] = i < n_common ? 'a' + i % 26 : ' ' + 1 + (int)draw(s, c, 90);
     q->prompt[0] = 'A';
@@ -179,7 +179,7 @@ static void make_wish(setting *s, client_wish *q, int most, bool killers, bool l
     draw_asker(s, q);
 }
 
-/* One for the base and each adapter; the others ask for much and leave. */
+/* Makes late client i: the first ones ask the base and each adapter; the others ask for much and leave. */
 static void make_late_client(setting *s, client *q, int i)
 {
     int most = cluster_capacity(s->c) - 1;

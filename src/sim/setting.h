@@ -1,4 +1,4 @@
-/* setting.h - where a story takes place and who is in it: the cluster and the clients that a seed gives */
+/* setting.h - draws a story's cluster and clients from its seed */
 #ifndef PUNICA_SIM_SETTING_H
 #define PUNICA_SIM_SETTING_H
 
@@ -10,14 +10,14 @@ typedef struct {
     cluster *c;  /* borrowed */
     bool choppy; /* the network delivers in small pieces */
     bool noisy;  /* and changes bits now and then */
-    bool uneven; /* one machine is large, and clients ask for much */
+    bool uneven; /* one machine is large, the others small, and prompts are long */
     int n_early; /* clients that come while things break; the others come afterwards */
 } setting;
 
-/* Everything of the cluster that is set before it is started. */
+/* Draws everything of the cluster that must be set before it is started. */
 void setting_draw_cluster(setting *s);
 
-/* Its clients and what they will ask for. */
+/* Draws the clients, and what they will ask for. The caller frees s->c->client. */
 void setting_draw_clients(setting *s);
 
 #endif

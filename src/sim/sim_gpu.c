@@ -29,16 +29,16 @@ struct sim_gpu {
     sim_loaders loaders;
     adapter_slots *slots;
     admission *admission;
-    admission_step step; /* when running */
-    double seconds;      /* that it takes */
+    admission_step step; /* the one that runs */
+    double seconds;      /* that the step takes */
     bool running;
     sim_command *inbox; /* [n_inbox] */
     size_t n_inbox, inbox_cap;
-    int n_coming;   /* adds less cancels of the inbox */
-    int *last_step; /* [n_adapters] when it was last counted */
+    int n_coming;   /* adds less cancels in the inbox */
+    int *last_step; /* [n_adapters] number of the step in which it was last counted */
     int n_steps;
     report_tokens *tokens; /* of the report */
-    int *drawn;            /* what they are */
+    int *drawn;            /* the tokens themselves */
     report_end *ends;
     size_t tokens_cap, drawn_cap, ends_cap;
     gpu_report report;
@@ -133,7 +133,7 @@ void sim_gpu_cancel(sim_gpu *g, int id, uint32_t attempt)
     send(g, (sim_command){false, {.id = id, .attempt = attempt}});
 }
 
-/* All tokens it may come to have. */
+/* Returns all n tokens that a request may come to have; owned by the caller. */
 static int *write_tokens(const sim_arrival *says, int n)
 {
     int *token = XNEW_ARRAY(int, (size_t)n);
@@ -175,7 +175,7 @@ static void take_in(sim_gpu *g)
     g->n_coming = 0;
 }
 
-/* How long the model takes over the rows that were chosen. */
+/* Returns how long the model takes for the rows that were chosen. */
 static double step_time(sim_gpu *g)
 {
     int n_adapters = 0, n_prompt_rows = 0;
@@ -232,7 +232,7 @@ static void make_token(sim_gpu *g, row *r)
     drop_row(g, r);
 }
 
-/* The step has computed these rows. */
+/* Advances requests by the rows that the step has computed, and makes the tokens that they draw. */
 static void finish_rows(sim_gpu *g, const admission_rows *rows, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -245,7 +245,7 @@ static void finish_rows(sim_gpu *g, const admission_rows *rows, int n)
     }
 }
 
-/* Pages left, with those off that waiting requests will take: what a worker reports. */
+/* Returns the free pages less those that waiting requests will take, as a worker reports them. */
 static int pages_free(const sim_gpu *g)
 {
     admission_stats s = admission_get_stats(g->admission);

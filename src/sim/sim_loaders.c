@@ -1,4 +1,4 @@
-/* sim_loaders.c - see sim_loaders.h. A job is run when its time is over: until then it has not begun. */
+/* sim_loaders.c - see sim_loaders.h. A job runs, all at once, when its time is over. */
 #include "sim/sim_loaders.h"
 
 #include <stdlib.h>

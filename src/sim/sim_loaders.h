@@ -13,13 +13,13 @@ typedef struct {
 
 typedef struct {
     jobs base;      /* first */
-    double now;     /* set by the caller; whoever waits for a job moves it on to that job's end */
-    double seconds; /* that a job takes which is started now; the caller may change it */
+    double now;     /* set by the caller; waiting for a job moves it on to that job's end */
+    double seconds; /* that a job started now takes; the caller may change it */
     sim_load *load; /* [n_loads] by end */
     size_t n_loads, load_cap;
 } sim_loaders;
 
 void sim_loaders_init(sim_loaders *s, double seconds);
-void sim_loaders_deinit(sim_loaders *s); /* none is outstanding */
+void sim_loaders_deinit(sim_loaders *s); /* no job may be outstanding */
 
 #endif

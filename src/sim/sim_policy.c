@@ -12,14 +12,14 @@ struct policy {
     policy_kind kind;
     policy_setup setup;
     scheduler *s;        /* packed */
-    int *prompt;         /* [max_tokens] of the request that comes */
-    uint32_t n_attempts; /* spread, dedicated: from here on */
+    int *prompt;         /* [max_tokens] scratch: of the request that arrives */
+    uint32_t n_attempts; /* from here on: spread and dedicated only */
     uint64_t n_evicted;
     wait_item *item;  /* [n_requests] */
     int *n_output;    /* [n_requests] tokens made so far */
-    wait_queue *lane; /* [n_lanes] who waits: one for all, or one for each adapter */
+    wait_queue *lane; /* [n_lanes] requests that wait: one for all, or one for each adapter */
     int n_lanes;
-    int *adapter; /* [n_gpus] that it serves, or served last */
+    int *adapter; /* [n_gpus] that the GPU serves, or served last */
 };
 
 const char *policy_name(policy_kind k)
@@ -125,7 +125,7 @@ static int choose(const policy *p, int request)
     return best;
 }
 
-/* Place the oldest of those first in their lanes that has a GPU; false when none has. */
+/* Places the oldest request that is first in its lane and has a GPU; false if there is none. */
 static bool serve_one(policy *p)
 {
     int oldest = -1, gpu = -1;

@@ -1,12 +1,12 @@
-/* sim_policy.h - who decides which simulated GPU serves what
+/* sim_policy.h - policies that decide which simulated GPU serves what
  *
  *   packed      the scheduler itself (scheduler/scheduler.h)
- *   forgetful   the same, but it does not remember which GPU has computed what
+ *   forgetful   the same, without its memory of prefixes (scheduler/prefixes.h)
  *   spread      the GPU with the fewest requests that has room; first come first served
  *   dedicated   a GPU serves one adapter at a time: one that serves it already and has room, or else an idle one;
  *               first come first served within an adapter
  *
- * The other two see each GPU's pages as they are, and change a GPU's adapter for nothing. */
+ * The last two see the true state of each GPU's pages, and changing a GPU's adapter costs them nothing. */
 #ifndef PUNICA_SIM_SIM_POLICY_H
 #define PUNICA_SIM_SIM_POLICY_H
 
@@ -33,7 +33,7 @@ void policy_free(policy *p);
 
 void policy_arrive(policy *p, double now, int request);
 void policy_report(policy *p, double now, int gpu, const gpu_report *r);
-double policy_tick(policy *p, double now); /* seconds until the next */
+double policy_tick(policy *p, double now); /* returns seconds until the next */
 
 uint64_t policy_moved(const policy *p); /* requests moved from GPU to GPU, evictions not counted */
 uint64_t policy_evicted(const policy *p);

@@ -13,7 +13,7 @@
 #include "worker/adapter_key.h"
 #include "worker/worker.h"
 
-/* Messages one behind the other, each behind its length. */
+/* Messages one after the other, each preceded by its length. */
 typedef struct { buf bytes; } message_list;
 
 struct sim_worker {
@@ -31,9 +31,9 @@ struct sim_worker {
     sim_task turn, step, delivery, notice;
     bool in_step, hung;
     double slow;
-    double held_until; /* it may be silent */
+    double held_until; /* until then it may be silent */
     char why[sizeof(err) + 32];
-    bool from_outside; /* somebody killed it */
+    bool from_outside; /* it was killed from outside */
 };
 
 const char *sim_adapter_name(int i)
@@ -148,7 +148,7 @@ static void stop_all(sim_worker *w)
         w->on->worker[w->gpu] = NULL;
 }
 
-/* What it had written is still read. */
+/* Tells the runner of the end, after what the worker had written. */
 static void on_notice(void *ctx)
 {
     sim_worker *w = ctx;
@@ -168,14 +168,14 @@ static void die(sim_worker *w, const char *why, bool from_outside)
     world_plan(w->self.in, &w->notice, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.05));
 }
 
-/* Its life: commands, a step, its report. */
+/* Its loop: commands, a step, its report. */
 
 static void plan_turn(sim_worker *w, double after)
 {
     world_plan(w->self.in, &w->turn, after);
 }
 
-/* Seconds until the next adapter is there; 1, or more, if none is to come. */
+/* Returns the seconds until the next adapter is loaded; 1 if none is being loaded. */
 static double time_to_adapter(const sim_worker *w)
 {
     return w->loaders.n_loads ? w->loaders.load[0].end - w->self.in->now : 1;
@@ -198,7 +198,7 @@ static void on_step(void *ctx)
     }
     double wait = worker_may_wait(w->w);
     if (wait > 0 && !engine_is_idle(w->g) &&
-        !toy_is_copying(w->device)) /* it polls for adapters: nothing happens before the next is there */
+        !toy_is_copying(w->device)) /* it polls for adapters: skip ahead to the next one */
         wait = fmin(1, fmax(time_to_adapter(w), wait));
     plan_turn(w, w->in.bytes.len ? 0 : wait);
 }
@@ -226,7 +226,7 @@ static void on_turn(void *ctx)
     world_plan(w->self.in, &w->step, engine_is_idle(w->g) || worker_may_wait(w->w) > 0 ? 0 : time);
 }
 
-/* The model is loaded. */
+/* Starts the worker's engine, when its model is loaded. */
 static void on_ready(void *ctx)
 {
     sim_worker *w = ctx;
@@ -240,7 +240,7 @@ static void on_ready(void *ctx)
     o.page_len = m->page_len;
     o.host_bytes = (size_t)m->host_pages * (size_t)m->page_len * TOY_KV_BYTES;
     o.n_adapter_slots = m->n_slots;
-    o.image_bytes = (size_t)m->n_images * 4096; /* a page of memory each */
+    o.image_bytes = (size_t)m->n_images * 4096; /* an image takes one page of memory */
     o.prefill_rows = m->prefill_rows;
     o.itl_target = m->itl_target;
     o.now = now;
@@ -255,7 +255,7 @@ static void on_ready(void *ctx)
     w->grammars = grammars_new((vocabulary_source){.read = toy_vocabulary}, NULL);
     char uuid[64], kind[32];
     snprintf(uuid, sizeof uuid, "gpu-%s-%d", m->name, w->gpu);
-    snprintf(kind, sizeof kind, "toy of %.16s", m->name); /* machines are not equally fast */
+    snprintf(kind, sizeof kind, "toy of %.16s", m->name); /* a kind for each machine, as they are not equally fast */
     w->w = worker_new(w->g, &(worker_setup){.gpu = w->gpu,
                                             .uuid = uuid,
                                             .device = kind,
@@ -270,7 +270,7 @@ static void on_ready(void *ctx)
     plan_turn(w, 0);
 }
 
-/* What the runner does with it. */
+/* The runner's calls. */
 
 static bool kills_runner(const void *message, size_t n)
 {
@@ -291,7 +291,7 @@ static void send_down(process *p, const void *message, size_t n)
     if (w->self.dead)
         return;
     if (kills_runner(message, n)) {
-        w->on->runner->n_acts_left = 1; /* it dies of this one */
+        w->on->runner->n_acts_left = 1; /* it dies after this act */
         return;
     }
     list_add(&w->in, message, n);
@@ -299,7 +299,7 @@ static void send_down(process *p, const void *message, size_t n)
         plan_turn(w, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.001));
 }
 
-/* The runner takes it to hang. */
+/* Called by a runner that takes the worker to hang. */
 static void kill_worker(process *p)
 {
     sim_worker *w = (sim_worker *)p;
@@ -388,5 +388,5 @@ bool sim_worker_is_empty(const sim_worker *w)
 
 bool sim_worker_is_held(const sim_worker *w)
 {
-    return w->held_until > w->self.in->now - 0.1; /* what it says then has to be read, too */
+    return w->held_until > w->self.in->now - 0.1; /* a moment longer, until its messages have been read */
 }

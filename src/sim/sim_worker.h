@@ -1,7 +1,7 @@
 /* sim_worker.h - worker processes of a simulated machine: the real worker and engine, over a toy model
  *
- * A step takes time, adapters are read from the machine's disk in time, messages to and from the runner pass through
- * pipes. The process can crash, hang, be slow or be stopped. */
+ * A step takes time, reading adapters from the machine's disk takes time, messages to and from the runner pass
+ * through pipes. The process can crash, hang, be slow or be stopped. */
 #ifndef PUNICA_SIM_SIM_WORKER_H
 #define PUNICA_SIM_SIM_WORKER_H
 
@@ -21,21 +21,21 @@ typedef struct {
 
 typedef struct sim_worker sim_worker;
 
-/* What the workers of one machine share. Outlives them. */
+/* What the workers of one machine share; it outlives them. */
 typedef struct {
-    sim_process *runner; /* borrowed: whose processes these are */
+    sim_process *runner; /* borrowed: their parent */
     char name[24];
     int max_batch, n_pages, page_len, n_slots, prefill_rows;
     bool runs_ahead;
-    int host_pages; /* of the prefix cache's second tier */
+    int host_pages; /* of the prefix cache in host memory */
     int device_room,
-        n_images; /* adapters in device memory, and of those in host memory; 0: the device uses host memory */
+        n_images; /* most adapters in device memory (0: the device uses host memory), and images in host memory */
     double step_time, load_time;
     double itl_target;
-    double disk_slow;         /* 1, or so many times slower */
-    double starts_fail_until; /* no process can be started before */
-    double kills_until;       /* whoever has been given something to do is killed from outside before */
-    int n_killed;             /* so far */
+    double disk_slow;         /* times slower than normal; 1: it is not */
+    double starts_fail_until; /* until then no process can be started */
+    double kills_until;       /* until then every worker with something to do is killed from outside */
+    int n_killed;             /* workers killed from outside so far */
     disk_file disk[N_ADAPTERS];
     sim_worker *worker[MOST_WORKERS]; /* borrowed; NULL: none is running */
 } sim_machine;
@@ -45,19 +45,19 @@ digest sim_digest(uint64_t content);
 
 process_starter sim_worker_starter(sim_machine *m);
 
-void sim_worker_crash(sim_worker *w);              /* as of what it runs */
+void sim_worker_crash(sim_worker *w);              /* as if by what it runs */
 void sim_worker_kill(sim_worker *w);               /* from outside */
 void sim_worker_hang(sim_worker *w);               /* for ever */
-void sim_worker_slow(sim_worker *w, double times); /* 1: as it was */
+void sim_worker_slow(sim_worker *w, double times); /* 1: normal */
 void sim_worker_stop(sim_worker *w, double seconds);
 
-/* Whether it holds nothing: no request, no page, no message. */
+/* Returns whether it holds nothing: no request, no page, no message. */
 bool sim_worker_is_empty(const sim_worker *w);
 
-/* Whether it hangs, is stopped or slow: it may be silent. */
+/* Returns whether it may be silent: it hangs, is stopped or slow. */
 bool sim_worker_is_held(const sim_worker *w);
 
-/* Tokens of a request that such a machine's worker can hold. */
+/* Returns the tokens of a request that such a machine's worker can hold. */
 int sim_machine_capacity(const sim_machine *m);
 
 #endif

@@ -40,7 +40,7 @@ simulate_options simulate_options_default(void)
     return (simulate_options){.gpus = 16, .batch = 32, .pages = 2816, .page_len = 16, .max_len = 2048, .hours = 1};
 }
 
-/* Requests a second that the GPUs serve with full batches, each of its own adapter, of the paper's lengths. */
+/* Returns the requests a second, of the paper's lengths, that GPUs serve with full batches of different adapters. */
 static double rate_served(const simulate_options *o, const step_model *m)
 {
     double tokens = o->max_len / 2.0 / (o->turns ? o->turns : 1), context = o->max_len / 3.0;
@@ -52,7 +52,7 @@ static double start_of(const simulation *s, int bin)
     return bin * s->series.seconds_per_bin;
 }
 
-/* A GPU ran a step with this batch from `from` to `to`. */
+/* Counts a step of a GPU with this batch from `from` to `to`. */
 static void count_batch(simulation *s, int gpu, double from, double to, int batch)
 {
     cluster_series *c = &s->series;
@@ -105,7 +105,7 @@ static void end_step(simulation *s, int g)
     start_step(s, g);
 }
 
-/* What happens next: a step ends, a request comes, or the policy wants to look around. */
+/* Advances to what happens next: the end of a step, an arrival, or the policy's tick. */
 static void advance(simulation *s, double *next_tick)
 {
     const wait_item *step = wait_queue_first(&s->events);
@@ -217,7 +217,7 @@ static int simulate_policies(const simulate_options *o, const step_model *m, dou
     printf("steps: %s\n\n%-10s %10s %10s %9s %12s %15s %12s %8s %8s%s\n", m->about, "policy", "mean batch", "GPU-hours",
            "done in", "tokens/s", "1st token mean", "and p99", "moved", "evicted", o->turns ? "  known cached" : "");
     fflush(stdout);
-    double known = 0; /* tokens of prompts that a cache without end, of all GPUs together, would have */
+    double known = 0; /* tokens of prompts that one unlimited cache for all GPUs would have */
     for (int i = 0; i < n; i++)
         known += a[i].n_known / o->page_len * o->page_len;
     for (int k = 0; k < N_POLICIES && status == 0 && !(o->only_packed && k > POLICY_FORGETFUL); k++) {

@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 
-/* A member that must be there and positive. */
+/* Reads a member that must be there and positive. */
 static int get_positive(const json_t *obj, const char *key, double *out, err *e)
 {
     *out = 0;
@@ -77,7 +77,7 @@ double step_model_time(const step_model *m, int batch, int n_adapters, double n_
     double distinct = p[0].distinct + at * (p[1].distinct - p[0].distinct);
     double mix = batch > 1 ? (n_adapters - 1.0) / (batch - 1.0) : 0;
     double time = identical + mix * (distinct - identical) + (n_positions - batch * m->context) * m->kv_token_time;
-    double least = 0.25 * m->point[0].identical; /* beyond what was measured */
+    double least = 0.25 * m->point[0].identical; /* floor of what is extrapolated */
     double prefill = n_prefill > 0 ? m->prefill_time + n_prefill * m->prefill_token_time : 0;
     return (time > least ? time : least) + prefill;
 }

@@ -13,9 +13,9 @@
 
 enum { MOST_TASKS = 500000 };
 static const double MOST_SECONDS = 400, /* after the last fault, until all have their answers */
-    REST = 12,      /* after the last answer, until nothing is left: a lost link is noticed by then */
+    REST = 12,      /* after the last answer, until nothing may be left: a lost link is noticed by then */
     LATE_REST = 5,  /* the same when no link is lost */
-    LATE_LEAVE = 1; /* clients that come late and leave do so within */
+    LATE_LEAVE = 1; /* late clients that leave do so within this time */
 
 typedef struct story story;
 
@@ -28,7 +28,7 @@ typedef struct {
 
 struct story {
     cluster c;
-    double begin, seconds; /* of faults and of new clients */
+    double begin, seconds; /* in which faults happen and early clients come */
     fault_list faults;
     setting set;
     happening *event; /* [n_events] */
@@ -45,7 +45,7 @@ static bool often(story *s, chance c, double share)
     return world_chance(&s->c.w, c, share);
 }
 
-/* What happens. */
+/* Events. */
 
 static void on_arrival(void *ctx)
 {
@@ -76,7 +76,7 @@ static void on_fault(void *ctx)
     fault_inject(&h->in->faults.fault[h->number], &h->in->c);
 }
 
-/* The adapter's files are on all disks now. */
+/* Puts an adapter's files on all disks. */
 static void on_published(void *ctx)
 {
     happening *h = ctx;
@@ -92,7 +92,7 @@ static void plan(story *s, void (*run)(void *ctx), int number, double at)
     world_plan(&s->c.w, &h->task, at);
 }
 
-/* Seconds that a message may take, with the network and the faults there are. */
+/* Returns the seconds that a message may take, with this network and these faults. */
 static double most_lateness(const story *s)
 {
     double seconds = s->set.choppy ? 12 : 2;
@@ -102,7 +102,7 @@ static double most_lateness(const story *s)
     return seconds;
 }
 
-/* An adapter that is asked for before it is on the disks. */
+/* Has an adapter appear on the disks late, when clients may have asked for it. */
 static void publish_late(story *s, int adapter)
 {
     for (int i = 0; i < s->c.n_machines; i++)
@@ -129,8 +129,8 @@ static void make_story(story *s, const fault_mask *without)
             plan(s, on_fault, i, s->faults.fault[i].at);
 }
 
-/* After the last fault the machines are as they should be: disks whole and all the same, but for an adapter that is
- * gone; clocks as they are. */
+/* Repairs the cluster after the last fault: disks are whole and all the same, but for an adapter that stays missing.
+ * Clocks stay wrong. */
 static void heal(story *s)
 {
     sim_network_stop_noise(s->c.w.net);
@@ -180,7 +180,7 @@ static void check_client(story *s, client *q)
     s->c.counts.tokens += q->text[0].len + q->text[1].len;
 }
 
-/* One of the clients from number `from` on that waits, or is to come; NULL: none. */
+/* Returns a client of these numbers that waits or is to come, or NULL. */
 static client *find_unanswered(story *s, int from, int to)
 {
     for (int i = from; i < to; i++)
@@ -189,7 +189,7 @@ static client *find_unanswered(story *s, int from, int to)
     return NULL;
 }
 
-/* Whether it goes on: one thing more has happened, and nothing is wrong. */
+/* Runs one task more, and checks. Returns whether nothing is wrong so far. */
 static bool go_on(story *s)
 {
     world *w = &s->c.w;
@@ -209,7 +209,7 @@ static void rest(story *s, double seconds)
     }
 }
 
-/* Until the clients of these numbers have their answers. */
+/* Runs until the clients of these numbers have their answers, and checks these. */
 static void wait_for_answers(story *s, int from, int to)
 {
     double latest = s->c.w.now + MOST_SECONDS;
@@ -229,7 +229,7 @@ static void wait_until_whole(story *s)
             world_violate(&s->c.w, "not everybody is back within %.0f s", MOST_SECONDS);
 }
 
-/* When everything is in order again, nothing of what was may be in the way of new clients. */
+/* Has new clients come when everything is in order again: what happened before must not affect them. */
 static void have_late_clients(story *s)
 {
     for (int i = s->set.n_early; i < s->c.n_clients; i++) {
@@ -243,7 +243,7 @@ static void have_late_clients(story *s)
         cluster_check_nothing_left(&s->c);
 }
 
-/* At last all machines drain; with nothing to do they end at once. */
+/* Drains all machines at last; with nothing to do they end at once. */
 static void drain_all(story *s)
 {
     bool over = false;
@@ -299,8 +299,8 @@ static bool has_noise(const story *s)
     return false;
 }
 
-/* Those who belong here speak the same protocol and know the secret: only an older link of the same process is sent
- * away, if no bit is changed on the way. */
+/* Writes log lines into the trace, and checks that no link is refused but a stranger's or one replaced by a newer link:
+ * all others speak the same protocol and know the secret, unless noise flips a bit. */
 static void take_log(void *ctx, const char *text)
 {
     story *s = ctx;
@@ -329,7 +329,7 @@ static void add_counts(story_stats *t, const story *s)
     t->counts.stale += c->stale;
 }
 
-/* The cluster, its faults and its clients, as the seed has them. */
+/* Draws the cluster, its faults and its clients from the seed. */
 static story *story_new(uint64_t seed, bool trace)
 {
     story *s = XNEW(story);

@@ -1,7 +1,7 @@
 /* story.h - one simulated cluster from start to end: determined by its seed, and by which of its faults happen
  *
- * Clients ask, things break, and then nothing breaks any more: every client must have the answer that the model gives,
- * or an error it can be blamed for or that was agreed on, and nothing may be left behind. */
+ * Clients ask and things break; then nothing breaks any more, and every client must get the answer that the model
+ * gives, or an error that is excused (excuses.h), and nothing may be left behind. */
 #ifndef PUNICA_SIM_STORY_H
 #define PUNICA_SIM_STORY_H
 
@@ -16,10 +16,10 @@ typedef struct {
 /* The faults that are left out, by number; NULL: none. */
 typedef struct { bool out[MOST_FAULTS]; } fault_mask;
 
-/* Appends what was wrong first to violation; stats are added to. Returns how many faults the whole story has. */
+/* Runs a story. Appends the first violation, if any, and adds to stats. Returns how many faults the whole story has. */
 int story_run(uint64_t seed, const fault_mask *without, bool trace, story_stats *stats, buf *violation);
 
-/* Print the faults of a seed that are not left out, a line each. */
+/* Prints the faults of a seed that are not left out, a line each. */
 void story_print_faults(uint64_t seed, const fault_mask *without);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "sim/network.h"
 
-/* A runner of another model may come in as long as no frontend has said which one is served. */
+/* A runner of another model may be let in as long as no frontend has said which model is served. */
 static void on_up(void *ctx, net_link *l, const Hello *hello)
 {
     (void)l, (void)hello;

@@ -1,7 +1,7 @@
-/* stranger.h - a process that knocks at the scheduler's door and does not belong there
+/* stranger.h - a process that connects to the scheduler and does not belong there
  *
- * It has another secret, is a scheduler itself, or a runner of another model. It is to be refused, and nobody else is
- * to notice. */
+ * It has another secret, is a scheduler itself, or a runner of another model. It must be refused, and nobody else may
+ * notice. */
 #ifndef PUNICA_SIM_STRANGER_H
 #define PUNICA_SIM_STRANGER_H
 
@@ -14,13 +14,13 @@ typedef enum { STRANGER_OTHER_SECRET, STRANGER_SCHEDULER, STRANGER_OTHER_MODEL, 
 
 typedef struct {
     sim_process p;
-    net_link *link; /* NULL: nobody is there */
+    net_link *link; /* NULL: it is not there */
     stranger_kind kind;
     sim_task leaving;
 } stranger;
 
-/* Knock for so many seconds; nothing happens if it does already. door: the scheduler's address; like: the links of
- * those who belong. */
+/* Tries to connect for so many seconds; does nothing if it tries already. door: the scheduler's address; like: link
+ * options of those who belong. */
 void stranger_knock(stranger *s, world *w, const char *door, const link_options *like, stranger_kind kind,
                     double seconds);
 void stranger_leave(stranger *s); /* if it is there */

@@ -1,8 +1,8 @@
 /* submissions.h - what frontends have submitted, over the lives of all schedulers
  *
- * A request that is submitted again must be the same one: come when it came before, as far as messages are not late,
- * with the tokens that were said before, perhaps more of them, for the same tenant, and said to come again. A scheduler
- * forgets, so it cannot tell. */
+ * A request that is submitted again must be the same one: with the same arrival, but for late messages, with the tokens
+ * it had before, perhaps more, for the same tenant, and marked as again. The scheduler cannot check that: a restarted
+ * one has forgotten. */
 #ifndef PUNICA_SIM_SUBMISSIONS_H
 #define PUNICA_SIM_SUBMISSIONS_H
 
@@ -17,11 +17,11 @@ typedef struct {
     submitted *at;
     size_t n, cap;
     double lateness;
-} submissions; /* lateness: of a message at most */
+} submissions; /* lateness: seconds that a message may be late */
 
 void submissions_deinit(submissions *l);
 
-/* Remember a submission of a request that came then. NULL, or what is wrong with it. */
+/* Remembers a submission; came: when its request first came. Returns what is wrong with it, or NULL. */
 const char *submissions_add(submissions *l, const submission *s, double came);
 
 #endif

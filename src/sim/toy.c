@@ -8,10 +8,11 @@
 #include "base/rng.h"
 #include "model/lora.h"
 
-enum { EOS_EVERY = 28 };              /* tokens, on the average */
+enum { EOS_EVERY = 28 };              /* tokens, on average */
 static const uint64_t NOT_FINITE = 0; /* in place of a hash or a record */
 
-/* Batches of copies not ended yet, in order. They are done at the end: what happened to their pages meanwhile shows. */
+/* FIFO of batches of copies. One is done when it ends, so that whatever happened to its pages meanwhile shows.
+ * size: [n] pieces of each batch; n_copied: pieces done ahead of their batch's end. */
 typedef struct {
     copy_piece *piece;
     size_t piece_cap;
@@ -25,18 +26,18 @@ typedef struct {
 struct toy {
     backend be; /* first */
     model m;
-    bool slides; /* of its one layer: it does not */
+    bool slides; /* false: its one layer has no sliding window */
     bool broken;
-    int room;        /* for adapters, where memory is limited; -1: it is not */
-    const batch *b;  /* of the invocation */
+    int room;        /* for so many adapters more; -1: unlimited */
+    const batch *b;  /* borrowed: of the invocation */
     uint64_t *state; /* [n_state] hash of each row whose logits are wanted */
     size_t n_state, state_cap;
-    sample_result *drawn[2]; /* of the samples not collected, oldest first; then of the last collected */
+    sample_result *drawn[2]; /* of the samples not collected, oldest first; behind them, of the last collected */
     int n_drawn[2];
     size_t drawn_cap[2];
     int n_outstanding;
     copy_queue copies[N_COPY_LANES];
-    uint64_t n_asked; /* whether a batch has ended */
+    uint64_t n_asked; /* times that copy_ended() drew whether a batch has */
 };
 
 static toy *toy_of(backend *be)
@@ -44,7 +45,7 @@ static toy *toy_of(backend *be)
     return (toy *)be;
 }
 
-/* What a position leaves in the KvCache. */
+/* Returns what a position leaves in the KvCache. */
 static uint64_t record_of(int token, int position, uint64_t content)
 {
     return rng_u64(rng_u64(content, (uint64_t)position), (uint64_t)token);
@@ -57,7 +58,7 @@ static uint64_t add_record(uint64_t state, uint64_t record)
 
 enum { ALL_LETTERS = (1 << 26) - 1, FIRST_HALF = (1 << 13) - 1 };
 
-/* letters: those that may come, as bits. */
+/* Draws a token. letters: those that may come, as a bit set. */
 static int token_of(uint64_t state, uint64_t seed, uint64_t position, bool may_end, unsigned letters)
 {
     uint64_t x = rng_u64(state ^ rng_mix(seed), position);
@@ -68,7 +69,7 @@ static int token_of(uint64_t state, uint64_t seed, uint64_t position, bool may_e
     return 'a' + __builtin_ctz(letters);
 }
 
-/* A token of those seen, for a penalty; their sum does not depend on their order. */
+/* Hashes a seen token, for a penalty. Hashes are summed, so the order of tokens does not matter. */
 static uint64_t mark_of(int token, int n_in_output)
 {
     return rng_u64((uint64_t)token + 1, (uint64_t)n_in_output);
@@ -101,7 +102,7 @@ int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_
                                           : FIRST_HALF);
 }
 
-/* A number that a float holds exactly. */
+/* Returns a logprob that a float holds exactly. */
 static float score_of(uint64_t state, int token)
 {
     return -(float)(rng_u64(state, (uint64_t)token) % 4096) / 64;
@@ -115,7 +116,7 @@ float toy_score(const int *token, int n, uint64_t content)
     return score_of(state, token[n]);
 }
 
-/* The ops that do something. */
+/* Ops that do something. */
 
 static invocation begin(backend *be, const batch *b, const void *owner)
 {
@@ -124,7 +125,7 @@ static invocation begin(backend *be, const batch *b, const void *owner)
     return (invocation){.n_rows = b->n_rows, .n_out = b->n_out};
 }
 
-/* One position of a page: room for the token, for the killer's sake, and the record. */
+/* One position of a page. The token itself is kept for kills(). */
 typedef struct {
     uint64_t record;
     int64_t token;
@@ -259,7 +260,7 @@ static const sample_result *collect(backend *be, err *e)
     return first;
 }
 
-/* The others. */
+/* Ops that do nothing, and memory. */
 
 static void end(backend *be)
 {
@@ -372,7 +373,7 @@ static void copy_first(copy_queue *q, int n)
         memcpy(q->piece[q->n_copied].dst, q->piece[q->n_copied].src, q->piece[q->n_copied].bytes);
 }
 
-/* Now and then one has. */
+/* Ends the oldest batch: if asked to wait, at once; else now and then, at random. */
 static bool copy_ended(backend *be, copy_lane lane, bool wait, double *seconds)
 {
     toy *t = toy_of(be);
@@ -516,8 +517,8 @@ lora *toy_adapter(uint64_t content)
     return l;
 }
 
-/* The character that stands for a byte in a byte-level vocabulary, as UTF-8: printable ones stand for themselves, the
- * others for those from U+0100 on. */
+/* Appends the character that stands for a byte in a byte-level vocabulary, as UTF-8: printable bytes stand for
+ * themselves, the others are numbered from U+0100 on. */
 static void add_byte_name(buf *out, int byte, int *n_others)
 {
     bool is_printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;

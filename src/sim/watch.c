@@ -1,4 +1,4 @@
-/* watch.c - see watch.h. Linear scans over few requests: plain, and nothing like the scheduler. */
+/* watch.c - see watch.h. Linear scans over few requests: plain, and unlike the scheduler's code. */
 #include "sim/watch.h"
 
 #include <math.h>
@@ -17,36 +17,36 @@ typedef struct {
     uint64_t id;
     bool there; /* submitted, and neither ended nor cancelled */
     int frontend;
-    double arrival, since; /* arrival: from its first GPU on, its turn */
-    int tenant;            /* which */
-    int priority;          /* until it has been on a GPU */
+    double arrival, since; /* arrival: its turn, from its first GPU on */
+    int tenant;            /* index in watch.tenant */
+    int priority;          /* 0 once it has been on a GPU */
     int n_tokens, n_prompt, max_tokens, n_to_score, n_scored;
     uint64_t mark; /* hash of the prompt */
-    bool taken_on; /* placed before, or comes again */
-    double held;   /* when it last was on a GPU, or one was open that could hold it, or none at all */
+    bool taken_on; /* placed before, or submitted again */
+    double held;   /* when it was last on a GPU, one was open that could hold it, or none was open at all */
     int gpu;       /* -1: waits */
     uint32_t attempt;
     uint64_t add; /* number of its add among that GPU's commands */
-    int pages;    /* that it takes there, until the add is seen */
+    int pages;    /* that it takes there, counted until the add is seen */
     bool suspect, confined;
     int n_crashed, n_alone, n_killed, n_killed_alone, n_lost; /* as in scheduler/request.h */
-    bool must_end; /* it has been alone on three workers in a row that crashed, or seen too many die */
-    bool killed;   /* was ended for it */
-    bool doubled;  /* was submitted while it was there */
-    bool failed;   /* as its GPU has just reported */
+    bool must_end; /* it has been alone on too many lost workers, or on its way over too many lost links */
+    bool killed;   /* was ended for that */
+    bool doubled;  /* was submitted again while it was there */
+    bool failed;   /* its GPU has just reported so */
 } watched;
 
-/* A tenant, and what it was given: tokens of prompts taken on and twice those of output, by its weight. */
+/* A tenant. service: prompt tokens taken on and twice its output tokens, divided by its weight. */
 typedef struct {
     uint64_t name; /* hash */
     double weight, service;
-    bool waits;                           /* a newcomer of its could be taken on if there were room */
-    double longest_prompt, most_promised; /* tokens; of output that those taken on at one time might make at most */
-    double promised_again; /* the same of those that came again: they were taken on by another scheduler */
+    bool waits;                           /* it has a newcomer that could be taken on if there were room */
+    double longest_prompt, most_promised; /* tokens; most_promised: of output, by max_tokens of all there at once */
+    double promised_again;                /* the same of those submitted again, which another scheduler took on */
 } watched_tenant;
 
-/* Two tenants of which some wait all the time since `began`. What a has been given beyond b since then, each time that
- * one of a's or one of b's was taken on. */
+/* Two tenants, a and b, that both wait. began: a's lead in service when both first waited. most_at_a, least_at_b: the
+ * largest and the smallest lead of a since then, when a newcomer of a, or of b, was taken on. */
 typedef struct {
     bool on;
     double began, most_at_a, least_at_b;
@@ -61,7 +61,7 @@ typedef struct {
 
 struct watch {
     scheduler_options opt;
-    watched *request; /* [n_requests] all there ever were */
+    watched *request; /* [n_requests] all that ever came */
     size_t n_requests, requests_cap;
     watched_gpu gpu[MOST_GPUS];
     watched_tenant tenant[MOST_WATCHED_TENANTS];
@@ -69,12 +69,12 @@ struct watch {
     rivalry rival[MOST_WATCHED_TENANTS][MOST_WATCHED_TENANTS]; /* [a][b], b < a */
     int capacity;                                              /* of the largest GPU so far */
     uint32_t last_attempt;
-    double last_turn;    /* that a request got on its first GPU */
+    double last_turn;    /* the last turn that a request got */
     uint64_t leaving;    /* id of the last command, when that was a cancel */
-    bool put_back_early; /* it was not the newest on its GPU, in a report */
+    bool put_back_early; /* that command took one off that was not its GPU's newest, in a report */
     bool in_report;      /* the event is a report */
-    bool unsettled;      /* something has happened */
-    double now;          /* when */
+    bool unsettled;      /* there was an event since watch_settle() */
+    double now;          /* of the event */
     buf violation;
 };
 
@@ -108,7 +108,7 @@ static watched *find(const watch *w, uint64_t id)
     return NULL;
 }
 
-/* The request that a command is about. */
+/* Returns the request that a command is about; if there is none, a violation, and a dummy. */
 static watched *at(watch *w, const command *c)
 {
     static watched nobody;
@@ -136,7 +136,7 @@ static bool waits(const watched *r)
     return r->there && r->gpu < 0;
 }
 
-/* Of those who have been on a GPU, or of one tenant's newcomers. */
+/* Order among requests that have been on a GPU, or among one tenant's newcomers. */
 static bool is_before(const watched *a, const watched *b)
 {
     if (a->priority != b->priority)
@@ -144,7 +144,7 @@ static bool is_before(const watched *a, const watched *b)
     return a->arrival != b->arrival ? a->arrival < b->arrival : a->id < b->id;
 }
 
-/* Whether it takes requests: slow ones only while no other does. */
+/* Whether a GPU takes requests: a slow one does only while no other does. */
 static bool is_open(const watch *w, int gpu)
 {
     bool others = false;
@@ -174,7 +174,7 @@ static int pages_for(const watched_gpu *g, int n_tokens)
     return (n_tokens + g->info.page_len - 1) / g->info.page_len;
 }
 
-/* Pages the GPU reported, less those of adds it has not seen. */
+/* Returns the pages that a GPU reported, less those of adds it has not seen. */
 static int pages_left(const watch *w, int gpu)
 {
     int n = w->gpu[gpu].pages_free;
@@ -194,7 +194,7 @@ static uint64_t hash_of(const char *name)
     return hash;
 }
 
-/* Which tenant a submission is of; a new one if need be. */
+/* Returns the index of a submission's tenant, added if it is new. */
 static int tenant_of(watch *w, const submission *s)
 {
     uint64_t name = hash_of(s->tenant);
@@ -226,7 +226,7 @@ void watch_submit(watch *w, double now, int frontend, const submission *s)
         w->request = xgrow(w->request, &w->requests_cap, w->n_requests + 1, sizeof *w->request);
         r = &w->request[w->n_requests++];
     } else if (r->there) {
-        r->doubled = true; /* an error of the frontend: both are ended */
+        r->doubled = true; /* the frontend's error: the scheduler ends both */
         return;
     }
     bool taken_on = s->again || s->n_tokens > s->n_prompt || s->n_scored;
@@ -251,7 +251,7 @@ void watch_submit(watch *w, double now, int frontend, const submission *s)
         w->tenant[r->tenant].promised_again += s->max_tokens;
 }
 
-/* The scheduler must cancel what runs; from now on nothing may come of it. */
+/* Notes that a request is gone: the scheduler must cancel it if it runs, and say nothing more of it. */
 static void forget(watched *r)
 {
     r->there = false;
@@ -382,7 +382,7 @@ static void check_place(watch *w, const watched *r, const command *c)
     }
 }
 
-/* There are open GPUs, and none could hold it. */
+/* Whether there are open GPUs, but none could hold the request. */
 static bool is_too_large(const watch *w, const watched *r)
 {
     bool any = false;
@@ -397,14 +397,15 @@ static bool is_too_large(const watch *w, const watched *r)
     return any;
 }
 
-/* What a tenant may be given beyond another that waits, from when one of its own was taken on because it had no more:
- * that one's prompt, and all output of those that it has (the paper's U, for this tenant and by its weight). */
+/* Returns how much a tenant's lead over another that waits may grow after a newcomer was taken on because the tenant
+ * did not lead: by that one's prompt, and by all output of those taken on (the paper's U, for this tenant, by its
+ * weight). */
 static double most_lead(const watched_tenant *t)
 {
     return (t->longest_prompt + 2 * (t->most_promised + t->promised_again)) / t->weight;
 }
 
-/* The paper's bound: between two tenants that wait, over any time. */
+/* Checks the paper's bound on the lead between two tenants that wait, since both do. */
 static void check_bound(watch *w, int a, int b)
 {
     double lead = w->tenant[a].service - w->tenant[b].service - w->rival[a][b].began;
@@ -413,7 +414,7 @@ static void check_bound(watch *w, int a, int b)
                    fabs(lead));
 }
 
-/* Who waits now; rivalries begin and end. */
+/* Finds out which tenants wait now, begins and ends rivalries, and checks their bounds. */
 static void look_at_tenants(watch *w)
 {
     double promised[MOST_WATCHED_TENANTS] = {0};
@@ -440,8 +441,9 @@ static void look_at_tenants(watch *w)
     }
 }
 
-/* A newcomer is taken on: its tenant had no more than any other that waits. How much each had before they both waited
- * is not known, but that stays as it was: who was next with some lead is not passed over with less. */
+/* Checks, when a newcomer is taken on, that its tenant had no more service than any other that waits. What each had
+ * before both waited is not known, but is a constant: if a was once next with some lead over b, b is never next while
+ * a's lead is smaller. */
 static void check_share(watch *w, const watched *r)
 {
     look_at_tenants(w);
@@ -460,8 +462,9 @@ static void check_share(watch *w, const watched *r)
         }
 }
 
-/* From the queue only the first may go, of newcomers the first of a tenant when nobody is in the queue; suspects have a
- * line of their own, and who is too large waits aside. */
+/* Checks that a request placed is the first of its line: of those that have been on a GPU, or, when none of these
+ * waits, of its tenant's newcomers. Suspects and confined requests have lines of their own; too large ones wait aside.
+ */
 static void check_turn(watch *w, const watched *r)
 {
     for (size_t i = 0; i < w->n_requests; i++) {
@@ -474,7 +477,8 @@ static void check_turn(watch *w, const watched *r)
     }
 }
 
-/* Its first GPU: from now on its order is by this turn, which is later than all that were. */
+/* Gives a newcomer on its first GPU its turn, which must be later than all before; it is ordered by that from now on.
+ */
 static void take_turn(watch *w, watched *r, const submission *s)
 {
     if (s->arrival < w->now || s->arrival <= w->last_turn)
@@ -552,7 +556,7 @@ static void check_tokens(watch *w, const command *c)
         r->suspect = r->confined = false;
 }
 
-/* Whether one of the same prompt was ended for killing workers; its adapter is not looked at. */
+/* Whether a request of the same prompt was ended for killing workers; the adapter is not compared. */
 static bool is_known(const watch *w, const watched *r)
 {
     for (size_t i = 0; i < w->n_requests; i++)
@@ -561,7 +565,7 @@ static bool is_known(const watch *w, const watched *r)
     return false;
 }
 
-/* For a GPU that is free, or for any. */
+/* Whether it has waited long enough to be too late: for a GPU with room, or for any open GPU. */
 static bool has_waited(const watch *w, double seconds)
 {
     bool any = false;
@@ -604,7 +608,7 @@ static void check_end(watch *w, const command *c)
     r->there = false;
 }
 
-/* A GPU short of pages loses its newest; others may leave only for another GPU, at once. */
+/* Checks, after a cancel, that the request was its GPU's newest, or moves to another GPU at once. */
 static void check_put_back(watch *w, bool moves)
 {
     if (w->put_back_early && !moves)
@@ -624,8 +628,8 @@ void watch_command(watch *w, const command *c)
     w->leaving = c->kind == COMMAND_CANCEL ? c->id : UINT64_MAX;
 }
 
-/* An idle GPU that has told all it has: whoever is next would not fit. Those who must be alone come first, then those
- * who have been on a GPU; of several tenants' newcomers any may be next. */
+/* Checks that a GPU which is idle, and has reported all its pages free, could not hold the next request. `first` is
+ * next; if it is a newcomer, that of any other tenant may be. */
 static void check_idle(watch *w, int gpu, const watched *first)
 {
     const watched_gpu *g = &w->gpu[gpu];
@@ -638,7 +642,7 @@ static void check_idle(watch *w, int gpu, const watched *first)
         violate(w, "waits while a GPU is idle", first->id);
 }
 
-/* Whether a is next rather than b, as far as can be told. */
+/* Whether a comes before b, as far as can be told: confined requests, then those that have been on a GPU, newcomers. */
 static bool is_next(const watched *a, const watched *b)
 {
     if (a->confined != b->confined || a->taken_on != b->taken_on)

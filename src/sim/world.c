@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "sim/network.h"
 
-static const double BEGIN = 1000, EPOCH = 1.7e9; /* what the clocks say at the start */
+static const double BEGIN = 1000, EPOCH = 1.7e9; /* seconds that the clocks show at the start */
 
 typedef struct {
     loop_timer base; /* first */
@@ -91,7 +91,7 @@ bool world_run_next(world *w)
     if (t->of && t->of->dead)
         return true;
     if (t->of && t->of->stopped_until > w->now) {
-        t->order.arrival = t->of->stopped_until; /* behind those that were due before it */
+        t->order.arrival = t->of->stopped_until; /* in the order in which they were due */
         t->planned = true;
         wait_queue_put(&w->due, &t->order);
         return true;
