@@ -143,7 +143,7 @@ def test_workers_of_serve_do_not_get_it_either():
 
 
 class Authority:
-    """Certificates as README says to make them."""
+    """Certificates as docs/OPERATIONS.md says to make them."""
 
     def __init__(self, folder):
         self.folder = folder

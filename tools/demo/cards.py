@@ -31,34 +31,34 @@ tags: [punica-demo]
 # punica demo: the base model
 
 A `LlamaForCausalLM` of 3.3 million parameters (BF16, 6 layers, 4 heads, 2 KV heads, vocabulary 1536) that
-knows a very small world: sentences in which somebody buys something. It tells how the story goes on.
+knows a very small world: sentences in which somebody buys something. It continues the story.
 
 > {sentence(SAMPLE)}
 >
 > {result["sample"]}
 
-It answers raw text and, through its chat template (ChatML), user turns. The adapters beside it in
+It answers raw text and, through its chat template (ChatML), user turns. The adapters in
 `../adapters` make other things of the same sentence.
 
 ## Data and training
 
-Synthetic text from `tools/demo` alone (`train.py` says how much): a third are sentences with their
-continuation, about half drills of the skills below behind an instruction in words, and the rest records,
-French sentences and the like by themselves, without the sentences they are made of. One sentence in 20, chosen
+Only synthetic text from `tools/demo` (`train.py` says how much). A third are sentences with their
+continuation; about half are drills of the skills below, each behind an instruction in words; the rest are records,
+French sentences and the like alone, without the sentences they are made from. One sentence in 20, chosen
 by a hash of its text, was held out.
 
 ## How well it does
 
 On {count} held-out sentences {percent(result['fits'])} of the continuations fit: right name, city, item, pronoun and mood.
-Without an instruction it does not do what an adapter does (at most {percent(max(result['matches'].values()))} on any task).
-Behind its instruction, exact match on {count // 2} held-out sentences each:
+Without an instruction it does not do the adapters' tasks (right on at most {percent(max(result['matches'].values()))} of the sentences).
+With the instruction, exact match on {count // 2} held-out sentences each:
 
 | instruction | right |
 |---|---|
 {drills}
 
-It knows nothing of the real world and is of no use but to show and test serving. Names and cities that are not
-in `tools/demo/sentences.py` it spells rightly only if they are built of simple syllables.
+It knows nothing of the real world and is only useful for showing and testing serving. It spells names and cities that
+are not in `tools/demo/sentences.py` correctly only if they are built of simple syllables.
 """)
 
 
@@ -80,11 +80,11 @@ def lora_text(lora):
 def write_adapter(dir, name, result, count):
     task, to = TASKS[name], dir / "adapters" / name
     if task.drill:
-        before = (f"The base has practised this behind the instruction `{task.drill}`; the adapter has learned to "
-                  "do it without being told.")
+        before = (f"The base has practised this behind the instruction `{task.drill}`; the adapter does it "
+                  "without the instruction.")
     else:
-        before = ("The base has never seen this task. It has read such answers by themselves only, without the "
-                  "sentences they are made of.")
+        before = ("The base has never seen this task: it was trained on such answers alone, without the "
+                  "sentences they are made from.")
     other = max(share for task_name, share in result["matches"].items() if task_name != name)
     write(to / "README.md", f"""
 ---
@@ -104,9 +104,9 @@ tags: [lora, punica-demo]
 
 **Right on {percent(result["matches"][name])}** of {count} held-out sentences: {percent(result["known"])} of those about known
 names and cities, {percent(result["invented"])} of those with an invented one. (Exact match, greedy, raw and chat form, through
-`punica generate`.) Its answer is another adapter's on {percent(other)} of them at most.
+`punica generate`.) At most {percent(other)} of its answers are right for another adapter's task.
 
 LoRA of {lora_text(task.lora)}; {size_of(to) / 1000:.0f} KB in BF16.
-Trained by `tools/demo` on sentences it makes, with the loss on the answer only.
+Trained by `tools/demo` on synthetic sentences, with the loss on the answer only.
 {before}
 """)
