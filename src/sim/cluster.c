@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "net/wire.pb-c.h"
 #include "sim/command_words.h"
 
 static const char SCHEDULER[] = "scheduler";
@@ -164,17 +165,19 @@ static void saw_gpu_pace(void *ctx, double now, int gpu, bool slow)
 }
 
 /* Checks that a request which is submitted again has all tokens that its client has got. A text has one character for
- * each token. The client is found by its prompt, if that is long enough to be unique. */
+ * each token. The client is found by its seed, which is that of its first choice. */
 static void check_output(cluster *c, const submission *r)
 {
-    for (int i = 0; i < c->n_clients && r->again && r->n_prompt > 5; i++) {
+    Sampling *sampling = r->again ? sampling__unpack(NULL, r->sampling_bytes, r->sampling) : NULL;
+    for (int i = 0; i < c->n_clients && sampling; i++) {
         const client *q = &c->client[i];
-        bool is_its = q->state == CLIENT_LIVE && q->wish.n_choices == 1 && q->wish.n_prompt == r->n_prompt &&
-                      memcmp(q->wish.prompt, r->token, (size_t)r->n_prompt * sizeof *r->token) == 0;
-        if (is_its && (size_t)(r->n_tokens - r->n_prompt) < q->text[0].len)
+        if (q->state == CLIENT_LIVE && q->wish.seed == sampling->seed &&
+            (size_t)(r->n_tokens - r->n_prompt) < q->text[0].len)
             world_violate(&c->w, "client %d has %zu tokens, and its frontend asks for what comes behind %d", i,
                           q->text[0].len, r->n_tokens - r->n_prompt);
     }
+    if (sampling)
+        sampling__free_unpacked(sampling, NULL);
 }
 
 static void saw_submit(void *ctx, double now, int frontend, const submission *r)
