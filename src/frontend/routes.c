@@ -446,6 +446,14 @@ static const char *const *methods_of(const struct route *to)
     return to ? to->method : any;
 }
 
+static void add_cors(routes *r, http_exchange *x, const struct route *to)
+{
+    buf methods = {0};
+    add_methods(&methods, methods_of(to));
+    cors_add(&r->cors, x, methods.data);
+    buf_free(&methods);
+}
+
 static void answer_get(routes *r, http_exchange *x, const struct route *to)
 {
     buf body = {0};
@@ -527,7 +535,7 @@ static void on_request(void *ctx, http_exchange *x)
     const http_head *h = http_exchange_head(x);
     const struct route *to = find_route(h->path);
     bool options = strcmp(h->method, "OPTIONS") == 0;
-    cors_add(&r->cors, x);
+    add_cors(r, x, to);
     if (options && (to || strcmp(h->path, "*") == 0))
         answer_options(r, x, to);
     else if (!may_ask(r, h))
@@ -566,7 +574,7 @@ static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
     const http_head *h = http_exchange_head(x);
     const struct route *to = h->text ? find_route(h->path) : NULL;
     api_error e;
-    cors_add(&((routes *)ctx)->cors, x);
+    add_cors(ctx, x, to);
     api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
     send_error(ctx, x, to ? to->path : "other", &e);
 }
