@@ -6,8 +6,8 @@
  *
  * Calls that change something return STORE_OK; STORE_BAD, STORE_ABSENT or STORE_TAKEN (nothing is changed, since what
  * was asked cannot be, or names what is not there, or what is there already: e says what), STORE_TOO_MANY or
- * STORE_TOO_LARGE (the same for a tenant's limits on adapters); or STORE_FAILED (the database did not do it, or nobody
- * knows whether it did). */
+ * STORE_TOO_LARGE (the same for a tenant's limits on adapters); STORE_FAILED (the database did not do it, or nobody
+ * knows whether it did); or STORE_UNCHANGED (an edit of an adapter only looked). */
 #ifndef PUNICA_STORE_STORE_H
 #define PUNICA_STORE_STORE_H
 
@@ -27,7 +27,8 @@ typedef enum {
     STORE_TAKEN,
     STORE_TOO_MANY,
     STORE_TOO_LARGE,
-    STORE_FAILED
+    STORE_FAILED,
+    STORE_UNCHANGED
 } store_result;
 
 /* "postgres://..." or "postgresql://..." is PostgreSQL, "sqlite:FILE" or "FILE" SQLite, which is made if it is not
@@ -124,8 +125,8 @@ typedef struct {
     int64_t bytes;
 } store_adapter_next;
 
-/* Makes the next of what there is now; called within the transaction. -1 and so on: what the change returns, with e
- * set. */
+/* Makes the next of what there is now; called within the transaction. STORE_OK; else the change returns what it
+ * returns, and nothing is changed: STORE_UNCHANGED if it only looked, or why it cannot be, with e set. */
 typedef store_result store_adapter_edit(void *ctx, const store_adapter_now *now, store_adapter_next *next, err *e);
 
 /* owner "": the operators'; else a tenant that is there. */
