@@ -295,8 +295,8 @@ guide *guide_new(grammar *g, const token_trie *t, atomic_size_t *all)
     x->all = all;
     count_bytes(x, grammar_bytes(g) + sizeof *x + (size_t)g->n_states * (sizeof *x->of + sizeof *x->like + 1));
     atomic_init(&x->holders, 1);
-    pthread_mutex_init(&x->lock, NULL);
-    pthread_cond_init(&x->ready, NULL);
+    CHECK(pthread_mutex_init(&x->lock, NULL) == 0);
+    CHECK(pthread_cond_init(&x->ready, NULL) == 0);
     x->status = XNEW_ARRAY(unsigned char, (size_t)g->n_states);
     x->of = XNEW_ARRAY(local *, (size_t)g->n_states);
     x->like = find_alike(g, t->max_depth + 1);
