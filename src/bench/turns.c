@@ -134,7 +134,7 @@ static void end_turn(run *r, int i)
         r->queue[(r->next + r->n_queued++) % r->o->conversations] = i;
 }
 
-static int take(run *r, const event *ev, err *e)
+static int on_event(run *r, const event *ev, err *e)
 {
     int i = (int)ev->id;
     talk *t = &r->talks[i];
@@ -168,7 +168,7 @@ static int talk_until_all_is_said(run *r, err *e)
             return -1;
         for (int i = 0; i < n; i++) {
             n_running -= events[i].kind == EVENT_FINISHED;
-            if (take(r, &events[i], e))
+            if (on_event(r, &events[i], e))
                 return -1;
         }
     }

@@ -153,7 +153,7 @@ static int most_that_fit(const row_budget *b, const step_work *w, int n_done, in
     return low;
 }
 
-int row_budget_take(const row_budget *b, step_work *w, int n_done, int n)
+int row_budget_add_rows(const row_budget *b, step_work *w, int n_done, int n)
 {
     int few = n < FEW_ROWS ? n : FEW_ROWS, take = b->target > 0 ? most_that_fit(b, w, n_done, n) : n;
     if (take < few)
