@@ -21,7 +21,7 @@ int memo_stamp_of(memo_stamp *is, const char *dir, const char *const name[MEMO_F
 
 /* Whether the files were left alone for a while: another write in the moment of the last one might leave the same
  * stamp. */
-bool memo_stamp_is_settled(const memo_stamp *is);
+bool memo_stamp_is_old(const memo_stamp *is);
 
 /* The digest that is kept under a name with this stamp, or for good (is NULL). */
 bool digest_memo_find(digest_memo *m, const char *name, const memo_stamp *is, digest *d);

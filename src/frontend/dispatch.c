@@ -189,8 +189,8 @@ static void tell_owner(void *news, int i, int thread)
     logprob_list__free_unpacked(list, NULL);
 }
 
-/* Tells all owners of the tokens that have come, on several threads if there are many, then lets each settle on this
- * one. What an owner does when it settles may end other requests: so each is looked up again. */
+/* Tells all owners of the tokens that have come, on several threads if there are many, then calls after_tokens of
+ * each on this one. What an owner does there may end other requests: so each is looked up again. */
 static void tell_owners(dispatch *d)
 {
     size_t n = d->n_news;
@@ -204,7 +204,7 @@ static void tell_owners(dispatch *d)
         live *l = find(d, d->news[i].id);
         if (l) {
             l->has_news = false;
-            l->events->settle(l->ctx);
+            l->events->after_tokens(l->ctx);
         }
     }
 }

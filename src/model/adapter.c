@@ -342,7 +342,7 @@ static int open_remembered(adapter *a, const char *dir, const char *config, size
     bool same = memo && is_unchanged(dir, before);
     a->known = same && digest_memo_find(memo, dir, before, &d) ? &d : NULL;
     int status = open_parts(a, config, n_config, a->bytes, n_weights, base, e);
-    if (status == 0 && same && !a->known && memo_stamp_is_settled(before) && digest_from_hex(&d, a->info.digest) == 0)
+    if (status == 0 && same && !a->known && memo_stamp_is_old(before) && digest_from_hex(&d, a->info.digest) == 0)
         digest_memo_keep(memo, dir, before, &d);
     a->known = NULL;
     return status;

@@ -80,14 +80,14 @@ void http_exchange_charge(http_exchange *x, budget *part);
 void http_exchange_set_gone(http_exchange *x, void (*gone)(void *ctx, http_loss why), void *ctx);
 
 /* The answer: at once, or begin, add any number of times, end. Headers before either. After send or end the exchange is
- * not the caller's any more. Add sends at once, and may be called on any thread while the loop's waits for it; settle,
+ * not the caller's any more. Add sends at once, and may be called on any thread while the loop's waits for it; flush,
  * behind it on the loop's thread, sees to what the kernel did not take. Gone is called, later, when too much is unread.
  * End is false when it was by then: the client is cut off, its stream unfinished. */
 void http_exchange_add_header(http_exchange *x, const char *name, const char *value);
 void http_exchange_send(http_exchange *x, int status, const char *type, const buf *body, bool close);
 void http_exchange_begin(http_exchange *x, const char *type);
 void http_exchange_add(http_exchange *x, const buf *bytes);
-void http_exchange_settle(http_exchange *x);
+void http_exchange_flush(http_exchange *x);
 bool http_exchange_end(http_exchange *x);
 
 #endif
