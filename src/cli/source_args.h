@@ -32,9 +32,9 @@ typedef struct {
     CACHE_BYTES_OPTION(a), MAX_ADAPTER_BYTES_OPTION(a), FETCH_SECONDS_OPTION(a), STALL_SECONDS_OPTION(a), \
         ALLOW_NETWORK_OPTION(a)
 #define CACHE_BYTES_OPTION(a) \
-    {"cache-bytes", OPT_SIZE, &(a)->cache_bytes, "N", "its limit: what was used longest ago goes (none)"}
+    {"cache-bytes", OPT_SIZE, &(a)->cache_bytes, "N", "its limit: what was used longest ago goes (none)", 0, 1e15}
 #define MAX_ADAPTER_BYTES_OPTION(a) \
-    {"max-adapter-bytes", OPT_SIZE, &(a)->fetch.max_bytes, "N", "of one adapter, packed or not (%)"}
+    {"max-adapter-bytes", OPT_SIZE, &(a)->fetch.max_bytes, "N", "of one adapter, packed or not (%)", 1, 1e15}
 #define FETCH_SECONDS_OPTION(a) \
     {"fetch-seconds", OPT_DOUBLE, &(a)->fetch.seconds, "S", "for fetching one (%)", 0.1, 1e6}
 #define STALL_SECONDS_OPTION(a)                           \
