@@ -412,6 +412,19 @@ static void check_masks(grammar_kind kind, const char *source, const token_trie 
     buf_free(&so_far);
 }
 
+static void test_all_memory_of_a_machine_is_counted(void **state)
+{
+    (void)state;
+    grammar *g = compile(GRAMMAR_REGEX, "a");
+    machine *m = machine_new(g);
+    assert_true(machine_begin(m) >= 0);
+    size_t before = machine_bytes(m);
+    machine_after(m, CONTEXT_END); /* all that is new is its table of items that were seen */
+    assert_true(machine_bytes(m) > before);
+    machine_free(m);
+    grammar_free(g);
+}
+
 static void test_masks(void **state)
 {
     (void)state;
@@ -528,7 +541,7 @@ int main(void)
         cmocka_unit_test(test_schema_arrays),  cmocka_unit_test(test_schema_combinations),
         cmocka_unit_test(test_bounds),         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_states),         cmocka_unit_test(test_ambiguity),
-        cmocka_unit_test(test_given_numbers),
+        cmocka_unit_test(test_given_numbers),  cmocka_unit_test(test_all_memory_of_a_machine_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
