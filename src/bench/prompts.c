@@ -163,7 +163,7 @@ static int run_prompts(run *r, result *out, err *e)
     for (int i = 0; i < r->n_waits; i++)
         out->first_mean += r->waits[i] / r->n_waits;
     out->seconds = out->first_last = r->waits[r->n_waits - 1];
-    sort_times(r->gaps, r->n_gaps);
+    sort_times(r->gaps, (size_t)r->n_gaps);
     out->gap_50 = percentile(r->gaps, r->n_gaps, 50);
     out->gap_99 = percentile(r->gaps, r->n_gaps, 99);
     out->gap_most = percentile(r->gaps, r->n_gaps, 100);

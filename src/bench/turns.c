@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "bench/machine.h"
+#include "bench/median.h"
 #include "bench/random_adapters.h"
 #include "bench/shapes.h"
 
@@ -215,12 +216,6 @@ static void end(run *r)
     engine_free(r->g);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Prints a line. GB/s: the latest average for pages that came back. */
 static void print_result(run *r, turns_mode mode, double ready, double seconds)
 {
@@ -228,7 +223,7 @@ static void print_result(run *r, turns_mode mode, double ready, double seconds)
     double sum = 0;
     for (int i = 0; i < r->n_waits; i++)
         sum += r->waits[i];
-    qsort(r->waits, (size_t)r->n_waits, sizeof *r->waits, by_size);
+    sort_times(r->waits, (size_t)r->n_waits);
     double rate = s.fetch_seconds > 0 ? (double)s.page_bytes / s.fetch_seconds * 1e-9 : 0;
     printf("%-7s %8.2f %8.2f %9.1f %9.0f %9.1f %9.1f %8.1f%% %8.1f%% %8llu %8llu %6.1f %6d/%-6d %5llu\n", names[mode],
            ready, seconds, r->output_tokens / seconds, (r->prompt_tokens + r->output_tokens) / seconds,
