@@ -21,8 +21,8 @@ typedef struct {
     int *token; /* [n_tokens] */
     int n_tokens, n_prompt, n_turns;
     uint64_t arrival;
-    double asked, first; /* by the clock: when the turn was asked, and when the first token of its answer came (0: not
-                            yet) */
+    /* By the clock: when the turn was asked, and when the first token of its answer came (0: not yet). */
+    double asked, first;
 } talk;
 
 typedef struct {

@@ -50,8 +50,9 @@ typedef struct {
      "may be fetched from though it is not public, as 10.0.0.0/8; repeat for more"}
 
 void source_args_init(source_args *a);
-int source_args_check(source_args *a,
-                      err *e); /* after parsing; -1 with e set when --cache is missing or a network is wrong */
+
+/* Checks what was parsed; -1 with e set when --cache is missing or a network is wrong. */
+int source_args_check(source_args *a, err *e);
 
 /* Puts into f what a server with this cache (NULL: none) must know to fetch into it. f borrows from a and base. 0, or
  * -1 with e set. */

@@ -9,14 +9,13 @@ static const double KEEP = 0.97; /* weight of what is known, for each step that 
 static const double AIM = 0.9;   /* share of the target to aim at, since half of all steps take longer than predicted */
 static const double ALONE = 2;   /* times the target that a step may take while no stream runs */
 static const double FIXED_SHARE = 0.1; /* of such a step: it may be longer, until its fixed part is this share of it */
-static const double LONGEST =
-    2;                  /* seconds that no step may exceed: new requests wait meanwhile, and a silent worker is taken to
-                           be faulty */
+
+/* Seconds that no step may exceed: new requests wait meanwhile, and a silent worker is taken to be faulty. */
+static const double LONGEST = 2;
 enum { FEW_ROWS = 16 }; /* fewer are not worth a place in a step unless they end a prompt */
-enum {
-    FIRST_ROWS = 64,
-    GROWTH = 4
-}; /* rows of a step before any was measured; how many times the most rows measured a step may have */
+
+/* Rows of a step before any was measured; how many times the most rows measured a step may have. */
+enum { FIRST_ROWS = 64, GROWTH = 4 };
 enum { SWEEPS = 16 };
 
 /* Units of the inputs, chosen to give coefficients of one magnitude. */

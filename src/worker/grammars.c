@@ -8,9 +8,8 @@
 #include "base/mem.h"
 #include "text/token_bytes.h"
 
-#define MAX_KEPT                                                                                         \
-    128 /* grammars that nobody uses at the moment, and those that somebody does; they take no more than \
-           GUIDES_MAX_BYTES */
+/* Grammars that nobody uses at the moment, and those that somebody does; they take no more than GUIDES_MAX_BYTES. */
+#define MAX_KEPT 128
 
 /* One text. Between jobs_start() and its return it belongs to the compiling thread, but for key and used. */
 typedef struct entry {

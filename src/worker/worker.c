@@ -14,18 +14,19 @@
 #include "worker/adapter_key.h"
 #include "worker/wire_sampling.h"
 
-static const double RESIDENTS_SOON = 1,
-                    RESIDENTS_AGAIN = 5; /* seconds between lists of adapters in memory: that changed, or did not */
+/* Seconds between lists of adapters in memory: that changed, or did not. */
+static const double RESIDENTS_SOON = 1, RESIDENTS_AGAIN = 5;
 enum { MAX_RESIDENTS = 1024 };
 static const double HEARTBEAT = 1;        /* seconds between Steps of a worker that has nothing to do */
 static const uint64_t PROBE = UINT64_MAX; /* the id of the request that is nobody's */
 enum { PROBE_TOKENS = 16 };
 static const double MASKS_SHOW = 0.5; /* of a step's time */
-static const double LOADING =
-    0.001; /* seconds between looks whether an adapter or grammar is there, when all wait for one */
 
-static const double FETCHING =
-    60; /* seconds that a request waits for its adapter to come to this host: it has a place here meanwhile */
+/* Seconds between looks whether an adapter or grammar is there, when all wait for one. */
+static const double LOADING = 0.001;
+
+/* Seconds that a request waits for its adapter to come to this host: it has a place here meanwhile. */
+static const double FETCHING = 60;
 static const double UNAVAILABLE = 5; /* seconds after which whoever did not get its adapter may try again */
 enum { FETCHES = 3 };                /* of one that is gone again when it is to be read */
 

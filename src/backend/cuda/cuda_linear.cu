@@ -23,11 +23,12 @@ extern "C" {
 enum {
     SKINNY_SHARED = 208 * 1024, /* small kernels before and after find room for a few KB beside it */
     MAX_STAGE = 16 * 1024,      /* bytes of W in a stage */
-    EARLY_PERCENT = 70, /* percent of the ring that is filled while the kernel before still runs; 0, 85 and 100 made a
-                         * layer 0.9 to 1.0 % slower without adapters (docs/lab/decode-step.md) */
-    MIN_TILE_ROWS =
-        40,                /* rows of a tile: below that rather larger clusters. A plain choice below the 64 rows of a
-                            * warpgroup; tiles of 32 rows for o and down were the same within 0.3 % (docs/lab/decode-step.md) */
+    /* Percent of the ring that is filled while the kernel before still runs; 0, 85 and 100 made a layer 0.9 to 1.0 %
+     * slower without adapters (docs/lab/decode-step.md). */
+    EARLY_PERCENT = 70,
+    /* Rows of a tile: below that rather larger clusters. A plain choice below the 64 rows of a warpgroup; tiles of 32
+     * rows for o and down were the same within 0.3 % (docs/lab/decode-step.md). */
+    MIN_TILE_ROWS = 40,
     FP8_SKINNY_ROWS = 448, /* of x: of more, 16-bit copies of FP8 weights for cuBLASLt are faster (docs/lab/fp8.md) */
     MAX_SPLITS = 8,
     MAX_STAGES = 48,
