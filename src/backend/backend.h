@@ -92,8 +92,8 @@ typedef struct {
     const int *biased; /* [n_bias] distinct tokens */
     const float *bias; /* [n_bias] added to their logits before penalties */
     int n_logprobs;    /* -1: none; else the chosen token's, and this many most likely */
-    bool given; /* `token` is there already: it is not drawn but scored. Of the above only n_logprobs counts, 0 or
-                   more */
+    /* `token` is there already: it is not drawn but scored. Of the above only n_logprobs counts, 0 or more. */
+    bool given;
     int token;
 } sample_spec;
 

@@ -9,6 +9,12 @@ typedef enum { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F8 } dtype;
 
 #define SCALE_BLOCK 128 /* columns of an F8 matrix under one scale, where a row has several */
 
+/* Returns how many blocks of SCALE_BLOCK cover n rows or columns. */
+static inline int scale_blocks(int n)
+{
+    return (n + SCALE_BLOCK - 1) / SCALE_BLOCK;
+}
+
 /* [rows, cols], row-major, no gaps. A vector has rows = 1; an absent tensor has data = NULL. Who
  * owns data is said where the tensor is held. */
 typedef struct {

@@ -55,7 +55,7 @@ int memo_stamp_of(memo_stamp *is, const char *dir, const char *const name[MEMO_F
     return 0;
 }
 
-bool memo_stamp_is_settled(const memo_stamp *is)
+bool memo_stamp_is_old(const memo_stamp *is)
 {
     time_t now = (time_t)clock_wall();
     for (int i = 0; i < MEMO_FILES; i++)

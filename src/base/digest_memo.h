@@ -21,7 +21,7 @@ int memo_stamp_of(memo_stamp *is, const char *dir, const char *const name[MEMO_F
 
 /* Tells whether the files were last changed more than a moment ago: a second write within the clock's resolution might
  * leave the same stamp. */
-bool memo_stamp_is_settled(const memo_stamp *is);
+bool memo_stamp_is_old(const memo_stamp *is);
 
 /* Finds the digest kept under a name with this stamp, or for good (is NULL). False: there is none; *d is unchanged. */
 bool digest_memo_find(digest_memo *m, const char *name, const memo_stamp *is, digest *d);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 
 #define NOWHERE SIZE_MAX /* `at` of an item that is in no heap */
@@ -59,8 +60,8 @@ static void take_out(heap *h, fair_item *i)
 fair_queue *fair_queue_new(void)
 {
     fair_queue *q = XNEW(fair_queue);
-    pthread_mutex_init(&q->lock, NULL);
-    pthread_cond_init(&q->changed, NULL);
+    CHECK(pthread_mutex_init(&q->lock, NULL) == 0);
+    CHECK(pthread_cond_init(&q->changed, NULL) == 0);
     return q;
 }
 

@@ -146,8 +146,8 @@ pool *pool_new(int n_threads)
     pool *p = aligned_alloc(64, (sizeof *p + 63) / 64 * 64);
     CHECK(p);
     *p = (pool){.n_threads = n_threads > 0 ? n_threads : pool_cores()};
-    pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->woken, NULL);
+    CHECK(pthread_mutex_init(&p->lock, NULL) == 0);
+    CHECK(pthread_cond_init(&p->woken, NULL) == 0);
     p->thread = XNEW_ARRAY(pthread_t, (size_t)p->n_threads);
     p->worker = XNEW_ARRAY(pool_thread, (size_t)p->n_threads);
     int wanted = p->n_threads;

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 
 typedef struct node {
@@ -22,8 +23,8 @@ struct queue {
 queue *queue_new(void)
 {
     queue *q = XNEW(queue);
-    pthread_mutex_init(&q->lock, NULL);
-    pthread_cond_init(&q->changed, NULL);
+    CHECK(pthread_mutex_init(&q->lock, NULL) == 0);
+    CHECK(pthread_cond_init(&q->changed, NULL) == 0);
     return q;
 }
 

@@ -88,8 +88,10 @@ static int measure(const load_options *o, backend *be, decode_bench *d, loader *
     double during = decode_time(d, rows, &work, e);
     atomic_store(&l->stop, true);
     pthread_join(thread, NULL);
+    if (l->failed)
+        *e = l->e;
     if (during < 0 || l->failed)
-        return l->failed ? (*e = l->e, -1) : -1;
+        return -1;
     double load = median(l->seconds, l->n), size = (double)l->image->bytes;
     printf("adapter of %.1f MB; the copy alone takes %.3f ms (%.1f GB/s)\n", size * 1e-6, copy * 1e3,
            size / copy * 1e-9);

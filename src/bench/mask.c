@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
+#include "bench/median.h"
 #include "grammar/guide.h"
 
 mask_options mask_options_default(void)
@@ -127,12 +128,6 @@ static void fill(void *arg, int item, int thread)
     m->seconds[item] = clock_now() - start;
 }
 
-static int by_size(const void *x, const void *y)
-{
-    double a = *(const double *)x, b = *(const double *)y;
-    return (a > b) - (a < b);
-}
-
 static void walk(const mask_options *o, const char *name, guide *g, pool *threads)
 {
     int n = o->batch;
@@ -153,8 +148,8 @@ static void walk(const mask_options *o, const char *name, guide *g, pool *thread
             row[i] = guide_state_new(g);
         }
     }
-    qsort(each, (size_t)n * (size_t)o->steps, sizeof *each, by_size);
-    qsort(step, (size_t)o->steps, sizeof *step, by_size);
+    sort_times(each, (size_t)n * (size_t)o->steps);
+    sort_times(step, (size_t)o->steps);
     size_t all = (size_t)n * (size_t)o->steps;
     printf("%-28s %9.1f %9.1f %9.1f   %9.1f %9.1f %9.1f\n", name, each[all / 2] * 1e6, each[all * 99 / 100] * 1e6,
            each[all - 1] * 1e6, step[o->steps / 2] * 1e6, step[o->steps * 99 / 100] * 1e6, step[o->steps - 1] * 1e6);

@@ -9,13 +9,13 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-void sort_times(double *x, int n)
+void sort_times(double *x, size_t n)
 {
-    qsort(x, (size_t)n, sizeof *x, compare);
+    qsort(x, n, sizeof *x, compare);
 }
 
 double median(double *x, int n)
 {
-    sort_times(x, n);
+    sort_times(x, (size_t)n);
     return n ? x[n / 2] : 0;
 }

@@ -85,7 +85,7 @@ static int add_request(run *r, int id, int n_tokens, int max_tokens, err *e)
     return status;
 }
 
-static void take_token(run *r, int id, double now)
+static void on_token(run *r, int id, double now)
 {
     if (id >= r->o->streams) {
         r->waits[r->n_waits++] = now - r->asked;
@@ -116,7 +116,7 @@ static int step(run *r, err *e)
         if (ev->kind == EVENT_EVICTED || (ev->kind == EVENT_FINISHED && ev->id < (uint64_t)r->o->streams))
             return err_set(e, "a stream did not last: fewer streams, or fewer or shorter prompts, fit");
         if (ev->kind == EVENT_TOKEN)
-            take_token(r, (int)ev->id, now);
+            on_token(r, (int)ev->id, now);
     }
     return 0;
 }
@@ -163,7 +163,7 @@ static int run_prompts(run *r, result *out, err *e)
     for (int i = 0; i < r->n_waits; i++)
         out->first_mean += r->waits[i] / r->n_waits;
     out->seconds = out->first_last = r->waits[r->n_waits - 1];
-    sort_times(r->gaps, r->n_gaps);
+    sort_times(r->gaps, (size_t)r->n_gaps);
     out->gap_50 = percentile(r->gaps, r->n_gaps, 50);
     out->gap_99 = percentile(r->gaps, r->n_gaps, 99);
     out->gap_most = percentile(r->gaps, r->n_gaps, 100);

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "bench/machine.h"
+#include "bench/median.h"
 #include "bench/random_adapters.h"
 #include "bench/shapes.h"
 
@@ -20,8 +21,8 @@ typedef struct {
     int *token; /* [n_tokens] */
     int n_tokens, n_prompt, n_turns;
     uint64_t arrival;
-    double asked, first; /* by the clock: when the turn was asked, and when the first token of its answer came (0: not
-                            yet) */
+    /* By the clock: when the turn was asked, and when the first token of its answer came (0: not yet). */
+    double asked, first;
 } talk;
 
 typedef struct {
@@ -134,7 +135,7 @@ static void end_turn(run *r, int i)
         r->queue[(r->next + r->n_queued++) % r->o->conversations] = i;
 }
 
-static int take(run *r, const event *ev, err *e)
+static int on_event(run *r, const event *ev, err *e)
 {
     int i = (int)ev->id;
     talk *t = &r->talks[i];
@@ -168,7 +169,7 @@ static int talk_until_all_is_said(run *r, err *e)
             return -1;
         for (int i = 0; i < n; i++) {
             n_running -= events[i].kind == EVENT_FINISHED;
-            if (take(r, &events[i], e))
+            if (on_event(r, &events[i], e))
                 return -1;
         }
     }
@@ -215,12 +216,6 @@ static void end(run *r)
     engine_free(r->g);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Prints a line. GB/s: the latest average for pages that came back. */
 static void print_result(run *r, turns_mode mode, double ready, double seconds)
 {
@@ -228,7 +223,7 @@ static void print_result(run *r, turns_mode mode, double ready, double seconds)
     double sum = 0;
     for (int i = 0; i < r->n_waits; i++)
         sum += r->waits[i];
-    qsort(r->waits, (size_t)r->n_waits, sizeof *r->waits, by_size);
+    sort_times(r->waits, (size_t)r->n_waits);
     double rate = s.fetch_seconds > 0 ? (double)s.page_bytes / s.fetch_seconds * 1e-9 : 0;
     printf("%-7s %8.2f %8.2f %9.1f %9.0f %9.1f %9.1f %8.1f%% %8.1f%% %8llu %8llu %6.1f %6d/%-6d %5llu\n", names[mode],
            ready, seconds, r->output_tokens / seconds, (r->prompt_tokens + r->output_tokens) / seconds,

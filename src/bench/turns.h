@@ -24,10 +24,10 @@ typedef struct {
     int tp, threads, rank;
     int conversations, turns, at_once; /* at_once: requests that run together */
     int adapters;                      /* dealt out to conversations in turn; 0: the base model */
-    int system_len, user_len, gen_len; /* tokens of a system prompt, of what the user says in a turn, and of each
-                                          answer */
-    int kv_pages;                      /* 0: as the engine likes */
-    size_t host_bytes;                 /* of the host tier */
+    /* Tokens of a system prompt, of what the user says in a turn, and of each answer. */
+    int system_len, user_len, gen_len;
+    int kv_pages;      /* 0: as the engine likes */
+    size_t host_bytes; /* of the host tier */
     bool run[N_TURNS_MODES];
     int rounds; /* how often each mode is run; modes take turns */
     uint64_t seed;

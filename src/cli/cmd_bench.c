@@ -171,7 +171,7 @@ static int choose_dims(op_options *o, const char *list, err *e)
     for (const char *at = list; *at;) {
         int n = 0;
         op_dims d;
-        if (o->n_dims == MAX_OP_SIZES || sscanf(at, "%dx%d%n", &d.in, &d.out, &n) != 2 || d.in < 1 || d.out < 1 ||
+        if (o->n_dims == MAX_OP_SIZES || sscanf(at, "%7dx%7d%n", &d.in, &d.out, &n) != 2 || d.in < 1 || d.out < 1 ||
             d.in > 1 << 20 || d.out > 1 << 20 || (at[n] && at[n] != ','))
             return err_set(e, "--dims takes up to %d pairs such as 4096x4096 separated by commas, not \"%s\"",
                            MAX_OP_SIZES, list);

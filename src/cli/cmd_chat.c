@@ -138,7 +138,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
 }
 
 /* Sets what the command line leaves open to the model's defaults. */
-static int settle_sampling(talk *k, const arguments *a, err *e)
+static int fill_sampling(talk *k, const arguments *a, err *e)
 {
     sampling_defaults d;
     if (sampling_defaults_read(&d, "auto", a->engine.model_dir, e))
@@ -176,7 +176,7 @@ static void add_message(talk *k, const char *role, const char *text)
 
 static int talk_open(talk *k, const arguments *a, err *e)
 {
-    if (local_engine_open(&k->l, &a->engine, e) || settle_sampling(k, a, e) || load_templates(k, a, e) ||
+    if (local_engine_open(&k->l, &a->engine, e) || fill_sampling(k, a, e) || load_templates(k, a, e) ||
         local_engine_start(&k->l, &a->engine, e))
         return -1;
     engine_stats s = engine_get_stats(k->l.g);
@@ -329,7 +329,7 @@ static int answer(talk *k, buf *said, err *e)
 }
 
 /* Adds a message and its answer; one that cannot be answered is taken out again. -1: the engine has failed. */
-static int take_line(talk *k, const char *line, err *e)
+static int answer_line(talk *k, const char *line, err *e)
 {
     buf said = {0};
     add_message(k, "user", line);
@@ -365,7 +365,7 @@ static int converse(talk *k, err *e)
             break;
         line[strcspn(line, "\r\n")] = '\0';
         if (*line)
-            rc = take_line(k, line, e);
+            rc = answer_line(k, line, e);
     }
     if (on_terminal)
         fputc('\n', stderr);

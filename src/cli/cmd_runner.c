@@ -62,12 +62,5 @@ static int run(server_args *a, err *e)
 
 int cmd_runner(int argc, char **argv)
 {
-    server_args a;
-    err e;
-    server_args_init(&a);
-    int status = parse(&a, argc, argv, &e);
-    if (status == 0)
-        status = run(&a, &e);
-    server_args_deinit(&a);
-    return status < 0 ? command_fail(e.msg) : 0;
+    return server_args_command(argc, argv, parse, run);
 }

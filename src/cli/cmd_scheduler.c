@@ -47,12 +47,5 @@ static int serve(server_args *a, err *e)
 
 int cmd_scheduler(int argc, char **argv)
 {
-    server_args a;
-    err e;
-    server_args_init(&a);
-    int status = parse(&a, argc, argv, &e);
-    if (status == 0)
-        status = serve(&a, &e);
-    server_args_deinit(&a);
-    return status < 0 ? command_fail(e.msg) : 0;
+    return server_args_command(argc, argv, parse, serve);
 }

@@ -2,6 +2,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bench/sched_cost.h"
 #include "cli/commands.h"
@@ -17,7 +18,7 @@ static int run_faults(const char *seeds, seeds_options *o, err *e)
 {
     unsigned long long first, last;
     int n = 0;
-    if (sscanf(seeds, "%llu:%llu%n", &first, &last, &n) != 2 || seeds[n] || first > last)
+    if (strchr(seeds, '-') || sscanf(seeds, "%19llu:%19llu%n", &first, &last, &n) != 2 || seeds[n] || first > last)
         return err_set(e, "--seeds takes the first and the last, such as 1:2000, not \"%s\"", seeds);
     o->first = first;
     o->last = last;

@@ -84,7 +84,7 @@ static int parse_base(const char *text, bool *base, err *e)
 }
 
 /* Sets a limit if one was given, which may be written as 1e9. Fractions are refused: 0.5 would become 0, no limit. */
-static int settle_limit(const char *name, double given, int64_t *limit, err *e)
+static int apply_limit(const char *name, double given, int64_t *limit, err *e)
 {
     if (given == AS_IT_IS)
         return 0;
@@ -95,17 +95,17 @@ static int settle_limit(const char *name, double given, int64_t *limit, err *e)
 }
 
 /* Sets those settings of t that were given. */
-static int settle(const arguments *a, store_tenant *t, err *e)
+static int apply_settings(const arguments *a, store_tenant *t, err *e)
 {
     if (a->base && parse_base(a->base, &t->base, e))
         return -1;
     t->in_flight = a->in_flight == AS_IT_IS ? t->in_flight : a->in_flight;
     t->waiting = a->waiting == AS_IT_IS ? t->waiting : a->waiting;
     t->weight = a->weight == AS_IT_IS ? t->weight : a->weight;
-    return settle_limit("requests-per-minute", a->requests, &t->requests_per_minute, e) ||
-                   settle_limit("tokens-per-minute", a->tokens, &t->tokens_per_minute, e) ||
-                   settle_limit("max-adapters", a->adapters, &t->max_adapters, e) ||
-                   settle_limit("max-adapter-bytes", a->adapter_bytes, &t->max_adapter_bytes, e)
+    return apply_limit("requests-per-minute", a->requests, &t->requests_per_minute, e) ||
+                   apply_limit("tokens-per-minute", a->tokens, &t->tokens_per_minute, e) ||
+                   apply_limit("max-adapters", a->adapters, &t->max_adapters, e) ||
+                   apply_limit("max-adapter-bytes", a->adapter_bytes, &t->max_adapter_bytes, e)
                ? -1
                : 0;
 }
@@ -120,17 +120,17 @@ static int ended(store_result r)
 static int add(store *s, const arguments *a, err *e)
 {
     store_tenant t = {.name = a->word[0], .weight = 1};
-    return settle(a, &t, e) ? -1 : ended(store_add_tenant(s, a->who, &t, e));
+    return apply_settings(a, &t, e) ? -1 : ended(store_add_tenant(s, a->who, &t, e));
 }
 
-static int settle_given(void *ctx, store_tenant *t, err *e)
+static int edit_tenant(void *ctx, store_tenant *t, err *e)
 {
-    return settle(ctx, t, e);
+    return apply_settings(ctx, t, e);
 }
 
 static int limit(store *s, const arguments *a, err *e)
 {
-    return ended(store_change_tenant(s, a->who, a->word[0], settle_given, (void *)a, e));
+    return ended(store_change_tenant(s, a->who, a->word[0], edit_tenant, (void *)a, e));
 }
 
 static int remove_one(store *s, const arguments *a, err *e)
@@ -254,7 +254,7 @@ static void print_usage(const arguments *a, const store_usage *u)
            (long long)u->output);
 }
 
-static void take_usage(void *ctx, const store_usage *u)
+static void add_usage(void *ctx, const store_usage *u)
 {
     usage_sums *s = ctx;
     if (s->a->by_hour) {
@@ -282,7 +282,7 @@ static int usage(store *s, const arguments *a, err *e)
     usage_sums sums = {.a = a};
     if ((a->from && parse_hour(a->from, &p.from, e)) || (a->to && parse_hour(a->to, &p.to, e)))
         return -1;
-    int rc = store_read_usage(s, &p, take_usage, &sums, e);
+    int rc = store_read_usage(s, &p, add_usage, &sums, e);
     for (size_t i = 0; i < sums.n; i++) {
         if (rc == 0)
             print_usage(a, &sums.sum[i]);

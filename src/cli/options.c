@@ -69,12 +69,13 @@ static int set_number(const option *o, const char *text, err *e)
     errno = 0;
     if (o->kind == OPT_U64) {
         unsigned long long n = strtoull(text, &end, 10);
-        if (end == text || *end || errno || text[0] == '-')
+        if (end == text || *end || errno || strchr(text, '-'))
             return err_set(e, "--%s takes a number of 0 or more, not \"%s\"", o->name, text);
         *(uint64_t *)o->out = n;
         return 0;
     }
     bool whole = o->kind == OPT_INT || o->kind == OPT_SIZE;
+    CHECK(o->kind != OPT_SIZE || (o->min >= 0 && o->max > o->min));
     double x = whole ? (double)strtol(text, &end, 10) : strtod(text, &end);
     if (end == text || *end || errno || !isfinite(x))
         return err_set(e, "--%s takes %s, not \"%s\"", o->name, whole ? "an integer" : "a number", text);

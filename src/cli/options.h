@@ -48,7 +48,7 @@ typedef struct {
     void *out;        /* bool, int, float, double, size_t, uint64_t, const char *, option_list */
     const char *arg;  /* what stands after it in the help, e.g. "DIR" */
     const char *help; /* each '%' in it stands for the value that out has before the command line is read */
-    double min, max;  /* for numbers; both 0: no limits */
+    double min, max;  /* for numbers; both 0: no limits, which sizes must have */
 } option;
 
 typedef struct {

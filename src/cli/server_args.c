@@ -251,3 +251,16 @@ int server_args_check(server_args *a, server_kind kind, err *e)
         return -1;
     return cluster_log(a->role.log_file, a->log_level, e);
 }
+
+int server_args_command(int argc, char **argv, int (*parse)(server_args *a, int argc, char **argv, err *e),
+                        int (*run)(server_args *a, err *e))
+{
+    server_args a;
+    err e;
+    server_args_init(&a);
+    int status = parse(&a, argc, argv, &e);
+    if (status == 0)
+        status = run(&a, &e);
+    server_args_deinit(&a);
+    return status < 0 ? command_fail(e.msg) : 0;
+}

@@ -42,4 +42,9 @@ int server_args_parse(server_args *a, server_kind kind, command_line line, int a
 /* Checks what was read, puts a frontend's share of it into a->front, and sets up the log. 0, or -1 with e set. */
 int server_args_check(server_args *a, server_kind kind, err *e);
 
+/* Runs a command that is one kind of server: parse reads its options and returns as options_parse(), run serves: 0, or
+ * -1 with e set. Returns the exit code. */
+int server_args_command(int argc, char **argv, int (*parse)(server_args *a, int argc, char **argv, err *e),
+                        int (*run)(server_args *a, err *e));
+
 #endif

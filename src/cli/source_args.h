@@ -32,9 +32,9 @@ typedef struct {
     CACHE_BYTES_OPTION(a), MAX_ADAPTER_BYTES_OPTION(a), FETCH_SECONDS_OPTION(a), STALL_SECONDS_OPTION(a), \
         ALLOW_NETWORK_OPTION(a)
 #define CACHE_BYTES_OPTION(a) \
-    {"cache-bytes", OPT_SIZE, &(a)->cache_bytes, "N", "its limit: what was used longest ago goes (none)"}
+    {"cache-bytes", OPT_SIZE, &(a)->cache_bytes, "N", "its limit: what was used longest ago goes (none)", 0, 1e15}
 #define MAX_ADAPTER_BYTES_OPTION(a) \
-    {"max-adapter-bytes", OPT_SIZE, &(a)->fetch.max_bytes, "N", "of one adapter, packed or not (%)"}
+    {"max-adapter-bytes", OPT_SIZE, &(a)->fetch.max_bytes, "N", "of one adapter, packed or not (%)", 1, 1e15}
 #define FETCH_SECONDS_OPTION(a) \
     {"fetch-seconds", OPT_DOUBLE, &(a)->fetch.seconds, "S", "for fetching one (%)", 0.1, 1e6}
 #define STALL_SECONDS_OPTION(a)                           \
@@ -50,8 +50,9 @@ typedef struct {
      "may be fetched from though it is not public, as 10.0.0.0/8; repeat for more"}
 
 void source_args_init(source_args *a);
-int source_args_check(source_args *a,
-                      err *e); /* after parsing; -1 with e set when --cache is missing or a network is wrong */
+
+/* Checks what was parsed; -1 with e set when --cache is missing or a network is wrong. */
+int source_args_check(source_args *a, err *e);
 
 /* Puts into f what a server with this cache (NULL: none) must know to fetch into it. f borrows from a and base. 0, or
  * -1 with e set. */

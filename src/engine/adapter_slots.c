@@ -97,7 +97,7 @@ adapter_slots *adapter_slots_new(backend *be, int n_slots, size_t image_bytes, a
                          .n_slots = n_slots,
                          .slot = XNEW_ARRAY(adapter_slot, (size_t)n_slots),
                          .images = be->owns_host_memory ? NULL : image_cache_new(be, image_bytes)};
-    pthread_mutex_init(&s->images_lock, NULL);
+    CHECK(pthread_mutex_init(&s->images_lock, NULL) == 0);
     if (!loaders)
         s->own_loaders = jobs_threads_new(be->owns_host_memory ? HOST_LOADERS : DEVICE_LOADERS);
     s->loaders = loaders ? loaders : s->own_loaders;

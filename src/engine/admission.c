@@ -301,7 +301,7 @@ static void choose_prompts(const admission *a, admission_step *step)
         int pending = n_pending(it), room = it->is_scored && scored_left < rows_left ? scored_left : rows_left;
         if (pending < 2 || room == 0 || !kv_pool_has_arrived(a->pool, &it->kv))
             continue;
-        int n = row_budget_take(&a->budget, &step->work, it->n_done, pending < room ? pending : room);
+        int n = row_budget_add_rows(&a->budget, &step->work, it->n_done, pending < room ? pending : room);
         if (n == 0)
             return; /* no later prompt may overtake it */
         step->prefill[step->n_prefills++] = (admission_rows){it, n, n == pending};

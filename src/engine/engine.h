@@ -28,12 +28,12 @@ enum { GPU_PROMPT_ROWS = 8192, USUAL_SLOTS = 64 };
 #define KV_HOST_AUTO SIZE_MAX
 
 typedef struct {
-    int max_batch;     /* requests running together; 0: by the room of the KvCache, up to the device's default */
-    int prefill_rows;  /* rows of prompts per invocation at most; 0: as many as scratch memory and the device allow */
-    double itl_target; /* target for the seconds between tokens of a running request; limits the prompts computed beside
-                          it */
-    int n_pages,
-        page_len; /* KvCache; n_pages 0: room for max_batch requests of the longest length, or as many pages as fit */
+    int max_batch;    /* requests running together; 0: by the room of the KvCache, up to the device's default */
+    int prefill_rows; /* rows of prompts per invocation at most; 0: as many as scratch memory and the device allow */
+    /* Target for the seconds between tokens of a running request; limits the prompts computed beside it. */
+    double itl_target;
+    /* KvCache; n_pages 0: room for max_batch requests of the longest length, or as many pages as fit. */
+    int n_pages, page_len;
     double memory_share; /* share of a device's memory that weights and KvCache may take; the rest is for adapters and
                           * steps. Not used on a CPU, where the KvCache may take half of the free memory */
     int max_len; /* tokens of the longest request, which the KvCache must be able to hold; 0: the model's limit, as far
@@ -46,13 +46,13 @@ typedef struct {
                            * since a restarted worker has to pin it again */
     size_t image_bytes;   /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;
-    jobs *loaders;            /* what loads adapters, and nothing else; borrowed. NULL: threads of the engine's own */
-    bool never_waits;         /* engine_step() never blocks for adapters or pages to arrive */
-    double (*now)(void *ctx); /* seconds of any clock, to time steps; NULL: steps are not timed and itl_target has no
-                                 effect */
+    jobs *loaders;    /* what loads adapters, and nothing else; borrowed. NULL: threads of the engine's own */
+    bool never_waits; /* engine_step() never blocks for adapters or pages to arrive */
+    /* Seconds of any clock, to time steps; NULL: steps are not timed and itl_target has no effect. */
+    double (*now)(void *ctx);
     void *now_ctx;
-    void (*drawn)(void *ctx, int n); /* called when n draws of a step have come from the device, before their events are
-                                        made; may be NULL */
+    /* Called when n draws of a step have come from the device, before their events are made; may be NULL. */
+    void (*drawn)(void *ctx, int n);
     void *drawn_ctx;
 } engine_options;
 
@@ -61,15 +61,15 @@ typedef struct {
 engine_options engine_options_default(void);
 
 typedef struct {
-    uint64_t id;         /* the caller's; unique among those in the engine */
-    uint64_t arrival;    /* lower is older; among equals the lower id. The caller keeps it over evictions */
-    const char *adapter; /* its name; NULL: the base model. A name must stand for the same weights as long as the engine
-                          * lives */
+    uint64_t id;      /* the caller's; unique among those in the engine */
+    uint64_t arrival; /* lower is older; among equals the lower id. The caller keeps it over evictions */
+    /* Its name; NULL: the base model. A name must stand for the same weights as long as the engine lives. */
+    const char *adapter;
     const char *cache_salt; /* only requests of the same salt share pages; NULL: as "" */
     const int *token;       /* [n_tokens] prompt, then output of earlier attempts */
     int n_tokens, n_prompt;
-    int n_scored; /* prompt tokens that earlier attempts have scored (the first never is); 0 unless the prompt is
-                     scored */
+    /* Prompt tokens that earlier attempts have scored (the first never is); 0 unless the prompt is scored. */
+    int n_scored;
     sampling_params sampling;
     token_rules rules; /* its grammar is held until the request ends */
 } engine_request;
@@ -92,8 +92,8 @@ typedef struct {
     uint64_t lora_bytes;                     /* adapter bytes of each step's segments, summed */
     uint64_t kv_positions;                   /* cached positions of each step's sequences, summed */
     int max_batch, prefill_rows;             /* as they were chosen */
-    int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak,
-        page_len;     /* pages_free includes pages_cached */
+    /* pages_free includes pages_cached. */
+    int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak, page_len;
     int pages_wanted; /* that the waiting requests take if they share none */
     size_t page_bytes;
     int host_pages, host_pages_used;     /* pages of host memory, all and used */

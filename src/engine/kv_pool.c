@@ -48,8 +48,8 @@ struct kv_pool {
     int *chain;                 /* [n_chains] first page of each, or NONE */
     page_list cached;           /* pages of the device that nobody has */
     page_list kept;             /* pages of the host that have arrived */
-    int last_ahead, n_ahead;    /* the cached pages that kv_pool_save() has seen are the oldest: the newest of them, and
-                                   how many */
+    /* The cached pages that kv_pool_save() has seen are the oldest: the newest of them, and how many. */
+    int last_ahead, n_ahead;
     int n_free, n_total, n_free_host, n_host, page_len;
     unsigned n_chains;  /* a power of two */
     uint64_t n_serials; /* given out */

@@ -9,14 +9,13 @@ static const double KEEP = 0.97; /* weight of what is known, for each step that 
 static const double AIM = 0.9;   /* share of the target to aim at, since half of all steps take longer than predicted */
 static const double ALONE = 2;   /* times the target that a step may take while no stream runs */
 static const double FIXED_SHARE = 0.1; /* of such a step: it may be longer, until its fixed part is this share of it */
-static const double LONGEST =
-    2;                  /* seconds that no step may exceed: new requests wait meanwhile, and a silent worker is taken to
-                           be faulty */
+
+/* Seconds that no step may exceed: new requests wait meanwhile, and a silent worker is taken to be faulty. */
+static const double LONGEST = 2;
 enum { FEW_ROWS = 16 }; /* fewer are not worth a place in a step unless they end a prompt */
-enum {
-    FIRST_ROWS = 64,
-    GROWTH = 4
-}; /* rows of a step before any was measured; how many times the most rows measured a step may have */
+
+/* Rows of a step before any was measured; how many times the most rows measured a step may have. */
+enum { FIRST_ROWS = 64, GROWTH = 4 };
 enum { SWEEPS = 16 };
 
 /* Units of the inputs, chosen to give coefficients of one magnitude. */
@@ -153,7 +152,7 @@ static int most_that_fit(const row_budget *b, const step_work *w, int n_done, in
     return low;
 }
 
-int row_budget_take(const row_budget *b, step_work *w, int n_done, int n)
+int row_budget_add_rows(const row_budget *b, step_work *w, int n_done, int n)
 {
     int few = n < FEW_ROWS ? n : FEW_ROWS, take = b->target > 0 ? most_that_fit(b, w, n_done, n) : n;
     if (take < few)

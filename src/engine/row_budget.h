@@ -40,6 +40,6 @@ double row_budget_rows_time(const row_budget *b, int n_done, int n);
 
 /* Adds to the step w up to n rows of a prompt, behind n_done computed ones, as many as the target allows. Returns how
  * many. The first prompt of a step gets a few rows whatever they cost, so that every prompt makes progress. */
-int row_budget_take(const row_budget *b, step_work *w, int n_done, int n);
+int row_budget_add_rows(const row_budget *b, step_work *w, int n_done, int n);
 
 #endif

@@ -19,8 +19,8 @@ typedef struct {
     float top_p, min_p;
     float repetition_penalty, presence_penalty, frequency_penalty;
     uint64_t seed;
-    int max_tokens, min_tokens; /* of output, over all attempts of a request; max_tokens may be 0 if the prompt is
-                                   scored */
+    /* Of output, over all attempts of a request; max_tokens may be 0 if the prompt is scored. */
+    int max_tokens, min_tokens;
     bool ignore_eos;
     int n_stop, stop[MAX_STOP_IDS]; /* further token ids that end the output */
     int n_logprobs;                 /* -1: none; 0: the chosen token's; n: and the n most likely */

@@ -44,7 +44,7 @@ typedef struct {
     const char *full;
     const adapter_version *add; /* NULL: none is added */
     bool replace, remove;
-    bool asks, may; /* only whether it could be done is asked; it could */
+    bool asks; /* only whether it could be done */
     bool trusted;
     int64_t room;
     int number; /* of a rollback */
@@ -83,9 +83,8 @@ static store_result add_version(edit *d, const store_adapter_now *now, adapter_r
         return STORE_TOO_MANY;
     }
     if (d->asks) {
-        d->may = true;
         d->room = d->trusted ? INT64_MAX : now->room;
-        return STORE_BAD; /* so that nothing is changed */
+        return STORE_UNCHANGED;
     }
     adapter_record_add(r, d->add);
     return d->trusted ? STORE_OK : fit(now, r, e);
@@ -154,7 +153,7 @@ store_result adapter_names_may_add(const adapter_names *n, const char *full, boo
     }
     store_result r = change(n, "", "", &d, e);
     *room = d.room;
-    return d.may ? STORE_OK : r;
+    return r == STORE_UNCHANGED ? STORE_OK : r;
 }
 
 store_result adapter_names_add(const adapter_names *n, const char *who, const char *full, const adapter_version *v,

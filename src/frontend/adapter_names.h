@@ -27,11 +27,10 @@ store_result adapter_names_may_add(const adapter_names *n, const char *full, boo
                                    err *e);
 
 /* Add a version (replace: the name may have others), roll a name back to an earlier one, or remove it. who: for the
- * audit log. The owner's limits do not apply to a trusted v. */
+ * audit log. The owner's limits do not apply to a trusted v. Rollback: number 0 is the one before. */
 store_result adapter_names_add(const adapter_names *n, const char *who, const char *full, const adapter_version *v,
                                bool replace, err *e);
-store_result adapter_names_rollback(const adapter_names *n, const char *who, const char *full, int number,
-                                    err *e); /* 0: to the one before */
+store_result adapter_names_rollback(const adapter_names *n, const char *who, const char *full, int number, err *e);
 store_result adapter_names_remove(const adapter_names *n, const char *who, const char *full, err *e);
 
 /* Reads the record of a name. *out: deinited by the caller. */

@@ -482,6 +482,17 @@ admin_call *admin_ask(accounts *a, const admin_request *r, void (*tell)(void *ct
     return c;
 }
 
+void admin_call_methods(const admin_call *c, const char *method[ADMIN_METHODS + 1])
+{
+    int n = 0;
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+        if (is_path(c, &operations[i])) {
+            CHECK(n < ADMIN_METHODS);
+            method[n++] = operations[i].method;
+        }
+    method[n] = NULL;
+}
+
 void admin_forget(admin_call *c)
 {
     c->tell = NULL;

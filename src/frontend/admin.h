@@ -32,6 +32,10 @@ typedef struct {
 /* Starts what a request asks for. tell is called once, later from the loop; the call is freed behind it. */
 admin_call *admin_ask(accounts *a, const admin_request *r, void (*tell)(void *ctx, int status, const buf *json),
                       void *ctx);
+
+/* Writes the methods that the call's path takes, and NULL: what the Allow header of a 405 names. Literals. */
+enum { ADMIN_METHODS = 5 };
+void admin_call_methods(const admin_call *c, const char *method[ADMIN_METHODS + 1]);
 void admin_forget(admin_call *c); /* tell will not be called; what was asked for is done all the same */
 
 #endif

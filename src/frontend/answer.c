@@ -167,7 +167,7 @@ static void find_parts(answer *a)
 }
 
 /* Drops the replacements of characters that never came, which the end of the text brought behind `from`. */
-static void drop_parts(answer *a, size_t from)
+static void drop_replacements(answer *a, size_t from)
 {
     static const char replacement[] = "\xef\xbf\xbd";
     const char *first = a->text.len > from ? memmem(a->text.data + from, a->text.len - from, replacement, 3) : NULL;
@@ -180,7 +180,7 @@ static void end_text(answer *a, answer_state why)
     size_t before = a->text.len;
     detokenizer_finish(&a->d, &a->text);
     if (a->rules->whole_chars && why == ANSWER_LENGTH)
-        drop_parts(a, before);
+        drop_replacements(a, before);
     if (ends_here(a))
         return;
     a->state = why;

@@ -50,8 +50,8 @@ typedef struct {
     output_parts parts;     /* where the output has any */
     int reasoning_tokens;   /* of n_tokens */
     size_t stop_at, n_stop; /* the stop string that ended it, in text; n_stop 0: none did */
-    size_t given,
-        reasoning_given;    /* how much of content (text, where all is content) and of reasoning has been taken */
+    /* How much of content (text, where all is content) and of reasoning has been taken. */
+    size_t given, reasoning_given;
     int calls_given;        /* how many calls have been named, */
     size_t arguments_given; /* and how much was told of the last one's arguments */
     api_call *call;         /* what the last answer_take() or answer_all() told */

@@ -30,10 +30,8 @@ void api_keys_deinit(api_keys *k)
 const char *api_key_shown(const http_head *h)
 {
     const char *bearer = http_field_of(h, "Authorization");
-    if (!bearer)
+    if (!bearer || strncasecmp(bearer, "Bearer ", 7) != 0)
         return http_field_of(h, "x-api-key");
-    if (strncasecmp(bearer, "Bearer ", 7) != 0)
-        return NULL;
     return bearer + 7 + strspn(bearer + 7, " ");
 }
 

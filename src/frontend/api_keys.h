@@ -16,8 +16,8 @@ typedef struct {
 void api_keys_init(api_keys *k, const char *const *key, int n);
 void api_keys_deinit(api_keys *k);
 
-/* Returns the key that the request shows, as "Authorization: Bearer KEY" or "x-api-key: KEY"; NULL: none. Borrowed from
- * h. */
+/* Returns the key that the request shows, as "Authorization: Bearer KEY" or else as "x-api-key: KEY"; NULL: none. An
+ * Authorization of another scheme is for a proxy in front of the server. Borrowed from h. */
 const char *api_key_shown(const http_head *h);
 
 /* Returns whether the request shows one of the keys, or needs none. */

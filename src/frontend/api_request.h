@@ -66,10 +66,10 @@ typedef struct {
     json_t *input;           /* the parsed body */
 } api_request;
 
-/* Parse a body, or JSON that was read from one, which is taken. -1 with e set; r then needs no deinit. */
+/* Parse a body, or JSON that was read from one, which is taken. d: sampling defaults; NULL: OpenAI's. -1 with e set; r
+ * then needs no deinit. */
 int api_request_parse(api_request *r, bool chat, const char *body, size_t n, api_error *e);
-int api_request_take(api_request *r, bool chat, json_t *input, const sampling_defaults *d,
-                     api_error *e);          /* d: sampling defaults; NULL: OpenAI's */
+int api_request_take(api_request *r, bool chat, json_t *input, const sampling_defaults *d, api_error *e);
 void api_request_drop_input(api_request *r); /* prompts and messages are not needed any more */
 void api_request_deinit(api_request *r);
 

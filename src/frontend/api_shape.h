@@ -13,13 +13,13 @@
 typedef struct api_shape {
     const char *id_prefix; /* what ids of calls begin with */
     bool chat;
-    bool counts; /* no output: only the prompt's tokens are counted, or shown */
+    bool prompt_only; /* no output: the prompt's tokens are counted or shown */
 
     /* Makes body the completion or chat that means the same. *repeated: what the answer repeats of it, owned by the
      * caller (may stay NULL). -1 with e set. NULL: it is one already. */
     int (*translate)(json_t *body, char **repeated, api_error *e);
 
-    /* Writes a whole answer. c is not used by a shape that counts. */
+    /* Writes a whole answer. c is not used with prompt_only. */
     void (*write)(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u);
     /* In place of write, for shapes that answer with the prompt itself (/tokenize): it may be empty or longer than the
      * context. The body tells whether it is a prompt or a conversation; the model "" is the base. */

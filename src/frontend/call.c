@@ -86,7 +86,7 @@ static int check_tenant(call *c, size_t n, api_error *e)
         return 0;
     if (tenant_check_calls(c->who, c->s->max_calls, e))
         return -1;
-    return n > MAX_WEIGHED || c->shape->counts ? tenant_check(c->who, loop_now(c->s->on), 1, 0, e) : 0;
+    return n > MAX_WEIGHED || c->shape->prompt_only ? tenant_check(c->who, loop_now(c->s->on), 1, 0, e) : 0;
 }
 
 static void read_body(call *c, charged_buf *body);
@@ -145,7 +145,7 @@ static void on_prepared(void *ctx, prepared *p)
         call_fail(c, p->failed ? &p->error : &e);
         return;
     }
-    if (c->shape->counts) {
+    if (c->shape->prompt_only) {
         tell_limits(c);
         call_send_prompt_tokens(c);
         return;

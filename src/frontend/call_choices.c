@@ -1,7 +1,7 @@
 /* call_choices.c - a call's choices: requests at the scheduler, from submit to end
  *
  * dispatch.h calls back when tokens of a choice have come: on_tokens() makes text of them and, in the usual case, sends
- * it at once; on_settle() does what only the loop's thread may do, such as billing and the end of the call. */
+ * it at once; after_tokens() does what only the loop's thread may do, such as billing and the end of the call. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,7 +81,7 @@ static void tell(call *c, choice *k)
         send_news(c, k);
     }
     if (c->begun)
-        reply_settle(c->to);
+        reply_flush(c->to);
     if (k->a.state == ANSWER_OPEN)
         return;
     if (k->waits)
@@ -131,7 +131,7 @@ static void on_cached(void *ctx, uint32_t n)
 }
 
 /* Follows on_tokens() on the loop's thread: counts the tokens, pays for their memory and tells the client. */
-static void on_settle(void *ctx)
+static void after_tokens(void *ctx)
 {
     choice *k = ctx;
     api_error e;
@@ -179,7 +179,8 @@ static void on_end(void *ctx, EndReason why, const char *message, double retry_a
     call_fail(k->owner, &e);
 }
 
-static const dispatch_events events = {.tokens = on_tokens, .settle = on_settle, .cached = on_cached, .end = on_end};
+static const dispatch_events events = {
+    .tokens = on_tokens, .after_tokens = after_tokens, .cached = on_cached, .end = on_end};
 
 /* Sends a keep-alive to a stream that has had no token for a while: proxies, or the client itself, may give up a
  * connection on which nothing comes. It is an SSE comment, which clients skip. */
@@ -198,7 +199,7 @@ static void on_quiet(void *ctx)
     buf_clear(&c->text);
     buf_add_str(&c->text, ": waiting\n\n");
     reply_add(c->to, &c->text);
-    reply_settle(c->to);
+    reply_flush(c->to);
 }
 
 /* Finds the special tokens that mark parts of an output (output_marks()): text alone would not show them. 0: none. */

@@ -26,7 +26,7 @@ static void skip_blanks(scan *s)
         s->at++;
 }
 
-static call_state take_char(scan *s, char c)
+static call_status take_char(scan *s, char c)
 {
     skip_blanks(s);
     if (s->at == s->end)
@@ -37,7 +37,7 @@ static call_state take_char(scan *s, char c)
     return CALL_DONE;
 }
 
-static call_state scan_string(scan *s)
+static call_status scan_string(scan *s)
 {
     for (s->at++; s->at < s->end && *s->at != '"'; s->at++)
         if (*s->at == '\\' && s->at + 1 < s->end)
@@ -48,7 +48,7 @@ static call_state scan_string(scan *s)
     return CALL_DONE;
 }
 
-static call_state scan_brackets(scan *s)
+static call_status scan_brackets(scan *s)
 {
     int depth = 0;
     while (s->at < s->end) {
@@ -66,7 +66,7 @@ static call_state scan_brackets(scan *s)
 }
 
 /* Scans a number or a word: only what follows shows its end. */
-static call_state scan_word(scan *s)
+static call_status scan_word(scan *s)
 {
     const char *from = s->at;
     while (s->at < s->end && (isalnum((unsigned char)*s->at) || strchr("+-._", *s->at)))
@@ -74,7 +74,7 @@ static call_state scan_word(scan *s)
     return s->at == s->end ? CALL_MORE : s->at == from ? CALL_BAD : CALL_DONE;
 }
 
-static call_state scan_value(scan *s)
+static call_status scan_value(scan *s)
 {
     skip_blanks(s);
     if (s->at == s->end)
@@ -100,14 +100,14 @@ typedef struct {
     bool whole;            /* they are complete */
 } members;
 
-static call_state scan_member(scan *s, members *m, call_text *out)
+static call_status scan_member(scan *s, members *m, call_text *out)
 {
     buf key = {0};
     skip_blanks(s);
     if (s->at == s->end)
         return CALL_MORE;
     const char *from = s->at;
-    call_state state = *s->at == '"' ? scan_string(s) : CALL_BAD;
+    call_status state = *s->at == '"' ? scan_string(s) : CALL_BAD;
     if (state == CALL_DONE && !add_string(&key, from, s->at))
         state = CALL_BAD;
     if (state == CALL_DONE)
@@ -132,9 +132,9 @@ static call_state scan_member(scan *s, members *m, call_text *out)
     return state;
 }
 
-static call_state scan_members(scan *s, members *m, call_text *out)
+static call_status scan_members(scan *s, members *m, call_text *out)
 {
-    call_state state = take_char(s, '{');
+    call_status state = take_char(s, '{');
     for (bool first = true; state == CALL_DONE; first = false) {
         if ((state = take_char(s, '}')) != CALL_BAD)
             return state;
@@ -153,11 +153,11 @@ static bool add_arguments(const members *m, call_text *out)
     return m->from < m->to && (*m->from == '{' || (m->whole && add_string(&out->arguments, m->from, m->to)));
 }
 
-call_state call_read_object(const char *text, size_t n, call_text *out)
+call_status call_read_object(const char *text, size_t n, call_text *out)
 {
     scan s = {text, text + n};
     members m = {0};
-    call_state state = scan_members(&s, &m, out);
+    call_status state = scan_members(&s, &m, out);
     out->end = (size_t)(s.at - text);
     out->begun = m.named && m.from && add_arguments(&m, out);
     if (state == CALL_BAD && out->begun && m.whole)
@@ -171,12 +171,12 @@ call_state call_read_object(const char *text, size_t n, call_text *out)
     return bare ? CALL_DONE : CALL_BAD;
 }
 
-call_state call_read_arguments(const char *text, size_t n, call_text *out)
+call_status call_read_arguments(const char *text, size_t n, call_text *out)
 {
     scan s = {text, text + n};
     skip_blanks(&s);
     const char *from = s.at;
-    call_state state = scan_value(&s);
+    call_status state = scan_value(&s);
     out->begun = s.at > from;
     out->end = (size_t)(s.at - text);
     buf_add(&out->arguments, from, (size_t)(s.at - from));
@@ -366,7 +366,7 @@ static bool read_call(python *p, call_text *out)
 }
 
 /* A failure at the end of the text means that more may come; one before it, that this is no call. */
-call_state call_read_python(const char *text, size_t n, call_text *out)
+call_status call_read_python(const char *text, size_t n, call_text *out)
 {
     python p = {.at = text, .end = text + n, .ok = true};
     out->begun = read_call(&p, out);

@@ -10,7 +10,7 @@
 
 #include "base/buf.h"
 
-typedef enum { CALL_MORE, CALL_DONE, CALL_BAD } call_state; /* MORE: incomplete; BAD: no call, whatever comes */
+typedef enum { CALL_MORE, CALL_DONE, CALL_BAD } call_status; /* MORE: incomplete; BAD: no call, whatever comes */
 
 typedef struct {
     buf name, arguments; /* arguments: as much of them as is there */
@@ -22,12 +22,12 @@ void call_text_free(call_text *c);
 
 /* Reads {"name": ..., "arguments" or "parameters": {...}}, ignoring other members. An object with a name alone ("type"
  * and "id" aside) is a call without arguments. out: all zero; freed by the caller. */
-call_state call_read_object(const char *text, size_t n, call_text *out);
+call_status call_read_object(const char *text, size_t n, call_text *out);
 
 /* Reads a JSON value: arguments that stand alone. out->begun once there is anything. */
-call_state call_read_arguments(const char *text, size_t n, call_text *out);
+call_status call_read_arguments(const char *text, size_t n, call_text *out);
 
 /* Reads name(key=value, ...). out->begun only when it is complete. */
-call_state call_read_python(const char *text, size_t n, call_text *out);
+call_status call_read_python(const char *text, size_t n, call_text *out);
 
 #endif

@@ -21,7 +21,7 @@ struct grammar_checks {
 grammar_checks *grammar_checks_new(void)
 {
     grammar_checks *c = XNEW(grammar_checks);
-    pthread_mutex_init(&c->lock, NULL);
+    CHECK(pthread_mutex_init(&c->lock, NULL) == 0);
     return c;
 }
 

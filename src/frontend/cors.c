@@ -30,18 +30,18 @@ static bool is_known(const cors *c, const char *origin)
 }
 
 /* Allows every header that the page asks for: clients send headers of their own, and none of them opens anything. */
-static void add_preflight(const http_head *h, http_exchange *x)
+static void add_preflight(const http_head *h, http_exchange *x, const char *methods)
 {
     const char *headers = http_field_of(h, "Access-Control-Request-Headers");
     if (!http_field_of(h, "Access-Control-Request-Method"))
         return;
-    http_exchange_add_header(x, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+    http_exchange_add_header(x, "Access-Control-Allow-Methods", methods);
     http_exchange_add_header(x, "Access-Control-Allow-Headers",
                              headers ? headers : "Authorization, Content-Type, x-api-key");
     http_exchange_add_header(x, "Access-Control-Max-Age", "600");
 }
 
-void cors_add(const cors *c, http_exchange *x)
+void cors_add(const cors *c, http_exchange *x, const char *methods)
 {
     const http_head *h = http_exchange_head(x);
     const char *origin = c->n && h->text ? http_field_of(h, "Origin") : NULL;
@@ -50,7 +50,8 @@ void cors_add(const cors *c, http_exchange *x)
     if (!origin || !is_known(c, origin))
         return;
     http_exchange_add_header(x, "Access-Control-Allow-Origin", origin);
-    http_exchange_add_header(x, "Access-Control-Expose-Headers", "x-request-id, Retry-After");
+    /* "*" is every header, since nothing here allows credentials (cookies), with which it would be a name. */
+    http_exchange_add_header(x, "Access-Control-Expose-Headers", "*");
     if (strcmp(h->method, "OPTIONS") == 0)
-        add_preflight(h, x);
+        add_preflight(h, x, methods);
 }

@@ -30,7 +30,7 @@ typedef struct live {
     unsigned char *sampling;     /* [sampling_bytes] a packed Sampling */
     size_t sampling_bytes;
     bool submitted; /* over this link or one that was lost */
-    bool arriving;  /* its owner is still to be told of tokens (arrived) */
+    bool has_news;  /* its owner is still to be told of tokens (news) */
     TAILQ_ENTRY(live) order;
 } live;
 
@@ -43,7 +43,7 @@ typedef struct {
     void *ctx;
     const Tokens *t; /* of the message that is being read */
     size_t skip;     /* how many of them had come before */
-} arrival;
+} token_news;
 
 struct dispatch {
     net_loop *on; /* borrowed */
@@ -61,8 +61,8 @@ struct dispatch {
     id_map *by_id; /* of live */
     live_list by_arrival;
     pool *threads;
-    arrival *arrived; /* [n_arrived] of different requests */
-    size_t n_arrived, arrived_cap;
+    token_news *news; /* [n_news] of different requests */
+    size_t n_news, news_cap;
     uint64_t next; /* the next id: they count up from a random start */
     uint64_t reconnections;
 };
@@ -177,10 +177,10 @@ static long overlap(const live *l, const Tokens *t)
     return (long)(skip < t->n_tokens ? skip : t->n_tokens);
 }
 
-static void tell_owner(void *arrivals, int i, int thread)
+static void tell_owner(void *news, int i, int thread)
 {
     (void)thread;
-    const arrival *a = (const arrival *)arrivals + i;
+    const token_news *a = (const token_news *)news + i;
     const Tokens *t = a->t;
     LogprobList *list = t->logprobs.len ? logprob_list__unpack(NULL, t->logprobs.len, t->logprobs.data) : NULL;
     bool whole = list && list->n_tokens == t->n_tokens;
@@ -189,22 +189,22 @@ static void tell_owner(void *arrivals, int i, int thread)
     logprob_list__free_unpacked(list, NULL);
 }
 
-/* Tells all owners of the tokens that have come, on several threads if there are many, then lets each settle on this
- * one. What an owner does when it settles may end other requests: so each is looked up again. */
+/* Tells all owners of the tokens that have come, on several threads if there are many, then calls after_tokens of
+ * each on this one. What an owner does there may end other requests: so each is looked up again. */
 static void tell_owners(dispatch *d)
 {
-    size_t n = d->n_arrived;
-    d->n_arrived = 0;
+    size_t n = d->n_news;
+    d->n_news = 0;
     if (n >= MIN_SHARED)
-        pool_run(d->threads, (int)n, tell_owner, d->arrived);
+        pool_run(d->threads, (int)n, tell_owner, d->news);
     else
         for (size_t i = 0; i < n; i++)
-            tell_owner(d->arrived, (int)i, 0);
+            tell_owner(d->news, (int)i, 0);
     for (size_t i = 0; i < n; i++) {
-        live *l = find(d, d->arrived[i].id);
+        live *l = find(d, d->news[i].id);
         if (l) {
-            l->arriving = false;
-            l->events->settle(l->ctx);
+            l->has_news = false;
+            l->events->after_tokens(l->ctx);
         }
     }
 }
@@ -225,7 +225,7 @@ static void keep(live *l, const uint32_t *token, size_t n)
 static bool receive_tokens(dispatch *d, const Tokens *t)
 {
     live *l = find(d, t->id);
-    if (l && l->arriving) { /* twice in one message: its owner is told of the first before the second */
+    if (l && l->has_news) { /* twice in one message: its owner is told of the first before the second */
         tell_owners(d);
         l = find(d, t->id);
     }
@@ -238,10 +238,9 @@ static bool receive_tokens(dispatch *d, const Tokens *t)
     if (t->cached && t->index == 0)
         l->events->cached(l->ctx, t->cached);
     keep(l, t->tokens + skip, n);
-    d->arrived = xgrow(d->arrived, &d->arrived_cap, d->n_arrived + 1, sizeof *d->arrived);
-    d->arrived[d->n_arrived++] =
-        (arrival){.id = l->id, .events = l->events, .ctx = l->ctx, .t = t, .skip = (size_t)skip};
-    l->arriving = true;
+    d->news = xgrow(d->news, &d->news_cap, d->n_news + 1, sizeof *d->news);
+    d->news[d->n_news++] = (token_news){.id = l->id, .events = l->events, .ctx = l->ctx, .t = t, .skip = (size_t)skip};
+    l->has_news = true;
     return true;
 }
 
@@ -334,7 +333,7 @@ void dispatch_free(dispatch *d)
         link_free(d->link);
     loop_timer_free(d->patience);
     pool_free(d->threads);
-    free(d->arrived);
+    free(d->news);
     id_map_free(d->by_id);
     free(d);
 }

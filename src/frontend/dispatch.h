@@ -48,13 +48,13 @@ typedef struct {
 
 /* tokens: called when tokens have come, of the prompt while it is scored, then of output; p: [n] their logprobs, or
  * NULL. On any thread, while others may be told of other requests: it must touch nothing but its own and call nothing
- * of dispatch. settle: called behind each of these on the loop's thread, unless the request has been cancelled in
+ * of dispatch. after_tokens: called behind each of these on the loop's thread, unless the request has been cancelled in
  * between. cached: called on the loop's thread before the first token, with the number of tokens of the prompt that did
  * not have to be computed; not called for 0. end: called when there will be no more; the id is not valid any more.
- * settle and end may cancel any request, also their own. */
+ * after_tokens and end may cancel any request, also their own. */
 typedef struct {
     void (*tokens)(void *ctx, const int *token, int n, Logprobs *const *p);
-    void (*settle)(void *ctx);
+    void (*after_tokens)(void *ctx);
     void (*cached)(void *ctx, uint32_t n);
     void (*end)(void *ctx, EndReason why, const char *message, double retry_after);
 } dispatch_events;

@@ -45,9 +45,9 @@ static void add(reply *base, const buf *bytes)
     http_exchange_add(exchange_of(base), bytes);
 }
 
-static void settle(reply *base)
+static void flush(reply *base)
 {
-    http_exchange_settle(exchange_of(base));
+    http_exchange_flush(exchange_of(base));
 }
 
 static bool end(reply *base)
@@ -60,7 +60,7 @@ static bool end(reply *base)
 reply *http_reply_new(http_exchange *x)
 {
     static const reply_ops ops = {
-        .add_header = add_header, .send = send_whole, .begin = begin, .add = add, .settle = settle, .end = end};
+        .add_header = add_header, .send = send_whole, .begin = begin, .add = add, .flush = flush, .end = end};
     http_reply *r = XNEW(http_reply);
     *r = (http_reply){.base = {.ops = &ops, .client = http_exchange_client(x)}, .x = x};
     http_exchange_set_gone(x, on_gone, r);

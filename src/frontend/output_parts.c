@@ -235,7 +235,7 @@ static bool give_up(output_parts *p, const input *in, unit why)
 }
 
 /* Takes over a call whose text has been read from `from` on. If it is done, p->at stands behind it. */
-static unit take_call(output_parts *p, const input *in, size_t from, call_state state, call_text *c)
+static unit take_call(output_parts *p, const input *in, size_t from, call_status state, call_text *c)
 {
     bool cut = state == CALL_MORE && in->whole && (c->begun || p->open), done = state == CALL_DONE || cut;
     if (state != CALL_BAD)
@@ -249,21 +249,21 @@ static unit take_call(output_parts *p, const input *in, size_t from, call_state 
 static unit read_object(output_parts *p, const input *in, size_t from)
 {
     call_text c = {0};
-    call_state state = call_read_object(in->text + from, in->n - from, &c);
+    call_status state = call_read_object(in->text + from, in->n - from, &c);
     return take_call(p, in, from, state, &c);
 }
 
 static unit read_python(output_parts *p, const input *in, size_t from)
 {
     call_text c = {0};
-    call_state state = call_read_python(in->text + from, in->n - from, &c);
+    call_status state = call_read_python(in->text + from, in->n - from, &c);
     return take_call(p, in, from, state, &c);
 }
 
 static unit read_named(output_parts *p, const input *in, const char *name, size_t n_name, size_t from)
 {
     call_text c = {0};
-    call_state state = call_read_arguments(in->text + from, in->n - from, &c);
+    call_status state = call_read_arguments(in->text + from, in->n - from, &c);
     buf_add(&c.name, name, n_name);
     return take_call(p, in, from, state, &c);
 }

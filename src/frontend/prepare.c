@@ -13,12 +13,12 @@
 #define MAX_JSON ((size_t)64 << 20)  /* bytes of memory that a body may take when it is read */
 #define TRIM_AFTER ((size_t)1 << 20) /* bytes of a body after which memory goes back to the system */
 #define LONG_SIZE ((size_t)2 << 20)  /* added, in the fair queue, to the size of a body that takes long */
-#define VERSION_PIECE \
-    ((size_t)4 << 20) /* bytes of an adapter's files that are read before it is somebody else's turn */
 
-#define CONTEXT_IS                                                                                                    \
-    "This model's maximum context length is %d tokens, for prompt and output together. However, " /* by which clients \
-                                                                                                     know it */
+/* Bytes of an adapter's files that are read before it is somebody else's turn. */
+#define VERSION_PIECE ((size_t)4 << 20)
+
+/* Clients know the error by this text. */
+#define CONTEXT_IS "This model's maximum context length is %d tokens, for prompt and output together. However, "
 
 /* What one body is prepared with. */
 typedef struct {

@@ -19,7 +19,7 @@ typedef struct {
     void (*send)(reply *, int status, const char *type, const buf *body, bool close);
     void (*begin)(reply *, const char *type);
     void (*add)(reply *, const buf *bytes);
-    void (*settle)(reply *);
+    void (*flush)(reply *);
     bool (*end)(reply *);
 } reply_ops;
 
@@ -46,7 +46,7 @@ static inline void reply_send(reply *r, int status, const char *type, const buf 
 }
 
 /* A stream: begin, add any number of times, end, which frees the reply. add sends at once, and may be called on any
- * thread while the loop's waits for it; settle, to be called behind it on the loop's thread, sees to what the kernel
+ * thread while the loop's waits for it; flush, to be called behind it on the loop's thread, sees to what the kernel
  * did not take, and has gone called, later, when the client has too much unread. end returns false if it had by then:
  * it is cut off, its stream unfinished. */
 static inline void reply_begin(reply *r, const char *type)
@@ -59,9 +59,9 @@ static inline void reply_add(reply *r, const buf *bytes)
     r->ops->add(r, bytes);
 }
 
-static inline void reply_settle(reply *r)
+static inline void reply_flush(reply *r)
 {
-    r->ops->settle(r);
+    r->ops->flush(r);
 }
 
 static inline bool reply_end(reply *r)

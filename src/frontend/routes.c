@@ -227,9 +227,16 @@ typedef struct {
     admin_call *asked;
 } store_wish;
 
+static void add_allow(http_exchange *x, const char *const *method);
+
 static void tell_stored(void *ctx, int status, const buf *json)
 {
     store_wish *w = ctx;
+    if (status == 405) {
+        const char *method[ADMIN_METHODS + 1];
+        admin_call_methods(w->asked, method);
+        add_allow(w->x, method);
+    }
     send_body(w->r, w->x, w->route, status, JSON_TYPE, json);
     free(w);
 }
@@ -327,44 +334,44 @@ static void change_adapter(routes *r, http_exchange *x)
 
 static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body, const char **type);
 
-/* The routes. A path that ends with / stands for all that begin with it; method NULL: any. */
+/* The routes. A path that ends with / stands for all that begin with it. */
 static const struct route {
-    const char *path, *method;
+    const char *path;
+    const char *method[4]; /* ends with NULL; GET stands for HEAD, too; none: any, and what answers it refuses some */
     int (*get)(routes *r, http_exchange *x, const char *rest, buf *body, const char **type); /* returns the status */
     void (*start)(routes *r, http_exchange *x); /* get NULL: it answers later; NULL: a call */
     const api_shape *shape;                     /* of calls; else NULL */
     bool for_operators;                         /* answered on the last connections, too, which are reserved */
 } table[] = {
-    {"/v1/completions", "POST", NULL, NULL, &shape_completions, false},
-    {"/v1/chat/completions", "POST", NULL, NULL, &shape_chat, false},
-    {"/v1/responses", "POST", NULL, NULL, &shape_responses, false},
-    {"/v1/messages", "POST", NULL, NULL, &shape_messages, false},
-    {"/v1/messages/count_tokens", "POST", NULL, NULL, &shape_count_tokens, false},
-    {list_route, "GET", NULL, ask_for_list, NULL, false},
-    {"/v1/models/", "GET", get_model, NULL, NULL, false},
-    {"/tokenize", "POST", NULL, NULL, &shape_tokenize, false},
-    {"/detokenize", "POST", NULL, NULL, &shape_detokenize, false},
-    {"/version", "GET", get_version, NULL, NULL, true},
-    {usage_route, "GET", NULL, ask_usage, NULL, false},
-    {admin_route, NULL, NULL, ask_admin, NULL, false},
-    {LOAD_PATH, "POST", NULL, change_adapter, NULL, false},
-    {UNLOAD_PATH, "POST", NULL, change_adapter, NULL, false},
-    {"/v1/adapters", "GET", NULL, change_adapter, NULL, false},
-    {ADAPTERS_PATH, NULL, NULL, change_adapter, NULL, false},
-    {"/health", "GET", get_health, NULL, NULL, true},
-    {"/ready", "GET", get_ready, NULL, NULL, true},
-    {"/metrics", "GET", get_metrics, NULL, NULL, true},
-    {"/openapi.json", "GET", get_openapi, NULL, NULL, false},
+    {"/v1/completions", {"POST"}, NULL, NULL, &shape_completions, false},
+    {"/v1/chat/completions", {"POST"}, NULL, NULL, &shape_chat, false},
+    {"/v1/responses", {"POST"}, NULL, NULL, &shape_responses, false},
+    {"/v1/messages", {"POST"}, NULL, NULL, &shape_messages, false},
+    {"/v1/messages/count_tokens", {"POST"}, NULL, NULL, &shape_count_tokens, false},
+    {list_route, {"GET"}, NULL, ask_for_list, NULL, false},
+    {"/v1/models/", {"GET"}, get_model, NULL, NULL, false},
+    {"/tokenize", {"POST"}, NULL, NULL, &shape_tokenize, false},
+    {"/detokenize", {"POST"}, NULL, NULL, &shape_detokenize, false},
+    {"/version", {"GET"}, get_version, NULL, NULL, true},
+    {usage_route, {"GET"}, NULL, ask_usage, NULL, false},
+    {admin_route, {NULL}, NULL, ask_admin, NULL, false},
+    {LOAD_PATH, {"POST"}, NULL, change_adapter, NULL, false},
+    {UNLOAD_PATH, {"POST"}, NULL, change_adapter, NULL, false},
+    {"/v1/adapters", {"GET"}, NULL, change_adapter, NULL, false},
+    {ADAPTERS_PATH, {"GET", "PUT", "DELETE"}, NULL, change_adapter, NULL, false},
+    {"/health", {"GET"}, get_health, NULL, NULL, true},
+    {"/ready", {"GET"}, get_ready, NULL, NULL, true},
+    {"/metrics", {"GET"}, get_metrics, NULL, NULL, true},
+    {"/openapi.json", {"GET"}, get_openapi, NULL, NULL, false},
 };
 
-/* Returns whether /openapi.json shows a route: not one for operators, nor one that this server does not have. */
+/* Returns whether /openapi.json shows a route: not one for operators or with several methods, nor one that this server
+ * does not have. */
 static bool is_shown(const routes *r, const struct route *to)
 {
-    if (to->start == ask_usage)
-        return r->calls.accounts;
-    if (to->start == change_adapter)
-        return to->method && r->adapters;
-    return to->method;
+    if (!to->method[0] || to->method[1])
+        return false;
+    return to->start == ask_usage ? r->calls.accounts != NULL : to->start != change_adapter || r->adapters;
 }
 
 static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
@@ -374,7 +381,7 @@ static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body,
     json_t *api = openapi_new(PUNICA_VERSION, r->keys.n > 0 || r->calls.accounts);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (is_shown(r, &table[i]))
-            openapi_add(api, table[i].path, table[i].method);
+            openapi_add(api, table[i].path, table[i].method[0]);
     *type = JSON_TYPE;
     json_add_take(body, api);
     return 200;
@@ -411,15 +418,40 @@ static bool is_one_of(const char *word, const char *const *words)
 /* Returns whether a route takes a method. GET implies HEAD. */
 static bool takes(const struct route *to, const char *method)
 {
-    return !to->method || strcmp(method, to->method) == 0 ||
-           (strcmp(method, "HEAD") == 0 && strcmp(to->method, "GET") == 0);
+    return !to->method[0] || is_one_of(strcmp(method, "HEAD") == 0 ? "GET" : method, to->method);
 }
 
-static const char *methods_of(const struct route *to)
+/* Appends the methods of a list as headers name them: with HEAD where there is GET, and with OPTIONS, which every path
+ * takes. An empty list: all. */
+static void add_methods(buf *out, const char *const *method)
 {
-    return !to->method                      ? "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
-           : strcmp(to->method, "GET") == 0 ? "GET, HEAD, OPTIONS"
-                                            : "POST, OPTIONS";
+    static const char *const all[] = {"GET", "POST", "PUT", "PATCH", "DELETE", NULL};
+    for (const char *const *m = *method ? method : all; *m; m++)
+        buf_printf(out, "%s, ", strcmp(*m, "GET") == 0 ? "GET, HEAD" : *m);
+    buf_add_str(out, "OPTIONS");
+}
+
+static void add_allow(http_exchange *x, const char *const *method)
+{
+    buf methods = {0};
+    add_methods(&methods, method);
+    http_exchange_add_header(x, "Allow", methods.data);
+    buf_free(&methods);
+}
+
+/* Returns the methods of a route, as its table has them; of no route (NULL): any. */
+static const char *const *methods_of(const struct route *to)
+{
+    static const char *const any[] = {NULL};
+    return to ? to->method : any;
+}
+
+static void add_cors(routes *r, http_exchange *x, const struct route *to)
+{
+    buf methods = {0};
+    add_methods(&methods, methods_of(to));
+    cors_add(&r->cors, x, methods.data);
+    buf_free(&methods);
 }
 
 static void answer_get(routes *r, http_exchange *x, const struct route *to)
@@ -441,7 +473,7 @@ static void take_call(routes *r, http_exchange *x, const struct route *to)
 static void answer_options(routes *r, http_exchange *x, const struct route *to)
 {
     const buf nothing = {0};
-    http_exchange_add_header(x, "Allow", to ? methods_of(to) : "GET, HEAD, POST, OPTIONS");
+    add_allow(x, methods_of(to));
     send_body(r, x, to ? to->path : "other", 204, NULL, &nothing);
 }
 
@@ -453,8 +485,11 @@ static void refuse(routes *r, http_exchange *x, const struct route *to)
     if (!is_one_of(h->method, known)) {
         api_error_set(&e, 501, NULL, "method_not_implemented", "the method %.40s is not known here", h->method);
     } else if (to) {
-        api_error_set(&e, 405, NULL, "method_not_allowed", "%s takes %s only", to->path, to->method);
-        http_exchange_add_header(x, "Allow", methods_of(to));
+        buf methods = {0};
+        add_methods(&methods, to->method);
+        api_error_set(&e, 405, NULL, "method_not_allowed", "%s takes %s only", to->path, methods.data);
+        http_exchange_add_header(x, "Allow", methods.data);
+        buf_free(&methods);
     } else {
         api_error_set(&e, 404, NULL, "unknown_url", "there is nothing at %.200s", h->path);
     }
@@ -500,7 +535,7 @@ static void on_request(void *ctx, http_exchange *x)
     const http_head *h = http_exchange_head(x);
     const struct route *to = find_route(h->path);
     bool options = strcmp(h->method, "OPTIONS") == 0;
-    cors_add(&r->cors, x);
+    add_cors(r, x, to);
     if (options && (to || strcmp(h->path, "*") == 0))
         answer_options(r, x, to);
     else if (!may_ask(r, h))
@@ -530,7 +565,7 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
     const tenant *who = !f->status && r->calls.accounts ? asker(r, h) : NULL;
     if (who)
         http_exchange_charge(x, shared_budget_part(r->calls.memory, tenant_name(who)));
-    bool is_call = to && to->method && strcmp(to->method, "POST") == 0 && strcmp(h->method, "POST") == 0;
+    bool is_call = to && to->method[0] && strcmp(to->method[0], "POST") == 0 && strcmp(h->method, "POST") == 0;
     return is_call ? r->max_body : MAX_OTHER_BODY;
 }
 
@@ -539,7 +574,7 @@ static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
     const http_head *h = http_exchange_head(x);
     const struct route *to = h->text ? find_route(h->path) : NULL;
     api_error e;
-    cors_add(&((routes *)ctx)->cors, x);
+    add_cors(ctx, x, to);
     api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
     send_error(ctx, x, to ? to->path : "other", &e);
 }

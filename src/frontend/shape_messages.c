@@ -441,7 +441,7 @@ const api_shape shape_messages = {.id_prefix = "msg_",
                                   .stream_free = stream_free};
 const api_shape shape_count_tokens = {.id_prefix = "msg_",
                                       .chat = true,
-                                      .counts = true,
+                                      .prompt_only = true,
                                       .translate = translate_prompt,
                                       .write = write_count,
                                       .write_error = write_error};

@@ -75,12 +75,12 @@ static void write_text(buf *out, const tokenizer *t, const ids *x, int context, 
 }
 
 const api_shape shape_tokenize = {.id_prefix = "tok-",
-                                  .counts = true,
+                                  .prompt_only = true,
                                   .write_prompt = write_ids,
                                   .translate = translate_text,
                                   .write_error = api_error_write};
 const api_shape shape_detokenize = {.id_prefix = "tok-",
-                                    .counts = true,
+                                    .prompt_only = true,
                                     .write_prompt = write_text,
                                     .translate = translate_tokens,
                                     .write_error = api_error_write};

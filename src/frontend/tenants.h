@@ -45,10 +45,9 @@ int tenant_check_calls(tenant *t, int most, api_error *e);
  * with the seconds after which it may, or a 400 where it never may. Nothing is counted. now: the loop's clock. */
 int tenant_check(tenant *t, double now, int n, int64_t prompt, api_error *e);
 
-/* Counts a call that begins, and what it uses as it goes on. */
+/* Counts a call that begins, and what it uses as it goes on: for the metrics, and output for the limits too. */
 void tenant_begin(tenant *t, double now, int n, int64_t prompt);
-void tenant_use(tenant *t, double now, int64_t prompt,
-                int64_t output);         /* for the metrics; output: for the limits too */
+void tenant_use(tenant *t, double now, int64_t prompt, int64_t output);
 void tenant_first_token(tenant *t);      /* of one of the n */
 void tenant_end(tenant *t, bool waited); /* of one of the n; waited: without a token */
 

@@ -39,7 +39,8 @@ static void add_edge(nfa *a, int from, nfa_edge edge)
     a->first[from] = a->n_edges++;
 }
 
-static void skip(nfa *a, int from, int to)
+/* Adds an edge that reads nothing, unless it is there already. */
+static void add_epsilon(nfa *a, int from, int to)
 {
     int last = a->first[from];
     if (from == to || (last >= 0 && a->edge[last].kind == EDGE_NOTHING && a->edge[last].to == to))
@@ -67,18 +68,18 @@ static void write_repeat(nfa *a, const expr *x, int from, int to)
     }
     if (x->max == REPEAT_ANY) {
         int loop = add_node(a);
-        skip(a, from, loop);
+        add_epsilon(a, from, loop);
         write_expr(a, x->part[0], loop, loop);
-        skip(a, loop, to);
+        add_epsilon(a, loop, to);
         return;
     }
     for (int i = x->min; i < x->max; i++) {
         int next = add_node(a);
-        skip(a, from, to);
+        add_epsilon(a, from, to);
         write_expr(a, x->part[0], from, next);
         from = next;
     }
-    skip(a, from, to);
+    add_epsilon(a, from, to);
 }
 
 static void write_graph(nfa *a, const expr *x, int from, int to)
@@ -86,13 +87,13 @@ static void write_graph(nfa *a, const expr *x, int from, int to)
     int *node = BUILD_ARRAY(a->b, int, x->n_nodes);
     for (int i = 0; i < x->n_nodes; i++)
         node[i] = add_node(a);
-    skip(a, from, node[0]);
-    skip(a, node[1], to);
+    add_epsilon(a, from, node[0]);
+    add_epsilon(a, node[1], to);
     for (int i = 0; i < x->n; i++)
         if (x->edge[i].label)
             write_expr(a, x->edge[i].label, node[x->edge[i].from], node[x->edge[i].to]);
         else
-            skip(a, node[x->edge[i].from], node[x->edge[i].to]);
+            add_epsilon(a, node[x->edge[i].from], node[x->edge[i].to]);
 }
 
 static void write_dfa(nfa *a, const dfa *d, int from, int to)
@@ -100,13 +101,13 @@ static void write_dfa(nfa *a, const dfa *d, int from, int to)
     int base = a->n;
     for (int i = 0; i < d->n; i++)
         add_node(a);
-    skip(a, from, base);
+    add_epsilon(a, from, base);
     for (int i = 0; i < d->n; i++) {
         for (int k = d->arc_indptr[i]; k < d->arc_indptr[i + 1]; k++)
             add_edge(a, base + i,
                      (nfa_edge){.kind = EDGE_BYTES, .lo = d->arc[k].lo, .hi = d->arc[k].hi, .to = base + d->arc[k].to});
         if (d->accepts[i])
-            skip(a, base + i, to);
+            add_epsilon(a, base + i, to);
     }
 }
 
@@ -115,7 +116,7 @@ static void write_expr(nfa *a, const expr *x, int from, int to)
     build_enter(a->b);
     switch (x->kind) {
     case EXPR_NEVER: break;
-    case EXPR_EMPTY: skip(a, from, to); break;
+    case EXPR_EMPTY: add_epsilon(a, from, to); break;
     case EXPR_BYTES: add_edge(a, from, (nfa_edge){.kind = EDGE_BYTES, .lo = x->lo, .hi = x->hi, .to = to}); break;
     case EXPR_SEQUENCE: write_sequence(a, x, from, to); break;
     case EXPR_CHOICE:

@@ -14,8 +14,8 @@
 #include "grammar/rules.h"
 #include "grammar/schema.h"
 
-#define MAX_STEPS 10000000 /* some 300 ms */
-#define FEW_STEPS 1000000
+#define MAX_STEPS 10000000 /* of build_step() */
+#define FEW_STEPS (MAX_STEPS / 10)
 #define MAX_MEMORY (256u << 20)
 
 static const expr *read_choices(build *b, const char *text, size_t n)

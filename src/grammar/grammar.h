@@ -49,8 +49,8 @@ typedef struct {
  * is not served (e names it), matches nothing or is too large, and soon after *stop becomes true (stop may be NULL). */
 grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, err *e);
 
-/* The same for a thread on which others wait: gives up after some 30 ms, longer than most grammars take, and returns
- * NULL with e and *takes_long set. */
+/* The same for a thread on which others wait: gives up after a tenth of the work, more than most grammars take, and
+ * returns NULL with e and *takes_long set. */
 grammar *grammar_compile_soon(grammar_kind kind, const char *text, size_t n, bool *takes_long, err *e);
 
 size_t grammar_bytes(const grammar *g); /* of memory */

@@ -295,8 +295,8 @@ guide *guide_new(grammar *g, const token_trie *t, atomic_size_t *all)
     x->all = all;
     count_bytes(x, grammar_bytes(g) + sizeof *x + (size_t)g->n_states * (sizeof *x->of + sizeof *x->like + 1));
     atomic_init(&x->holders, 1);
-    pthread_mutex_init(&x->lock, NULL);
-    pthread_cond_init(&x->ready, NULL);
+    CHECK(pthread_mutex_init(&x->lock, NULL) == 0);
+    CHECK(pthread_cond_init(&x->ready, NULL) == 0);
     x->status = XNEW_ARRAY(unsigned char, (size_t)g->n_states);
     x->of = XNEW_ARRAY(local *, (size_t)g->n_states);
     x->like = find_alike(g, t->max_depth + 1);
@@ -365,7 +365,7 @@ void guide_state_free(guide_state *s)
 }
 
 /* Frees what a machine that has grown too large remembers, and ends an output that is too ambiguous. */
-static void settle(guide_state *s)
+static void enforce_limits(guide_state *s)
 {
     bool masked = s->masked == s->place;
     s->exhausted = s->exhausted || machine_steps_left(s->m) < 0;
@@ -391,7 +391,7 @@ bool guide_state_add(guide_state *s, int token)
     machine_allow(s->m, ADD_STEPS);
     for (size_t i = 0; i < n && s->place != PLACE_NONE; i++)
         s->place = machine_next(s->m, s->place, (uint8_t)text[i]);
-    settle(s);
+    enforce_limits(s);
     return s->place != PLACE_NONE;
 }
 
@@ -449,7 +449,7 @@ const uint32_t *guide_state_mask(guide_state *s)
     walk_place(s);
     s->steps += machine_steps_left(s->m) - allowed + share / 16;
     s->steps = s->steps < share ? s->steps : share;
-    settle(s);
+    enforce_limits(s);
     return s->mask;
 }
 

@@ -494,7 +494,7 @@ size_t machine_bytes(const machine *m)
 {
     return m->item_cap * sizeof *m->item + m->context_cap * sizeof *m->context + m->place_cap * sizeof *m->place +
            m->n_tables * 256 * sizeof(int) + (size_t)(m->contexts.n + m->places.n) * sizeof(int) +
-           m->work_cap * sizeof *m->work + m->pending_cap * sizeof *m->pending;
+           m->work_cap * sizeof *m->work + m->pending_cap * sizeof *m->pending + m->n_seen * sizeof *m->seen;
 }
 
 int machine_begin_at(machine *m, int state)

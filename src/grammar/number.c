@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_MODULUS = 5000 };
+enum { MAX_MODULUS = 5000, MAX_PLACES = 6 }; /* of "multipleOf": without its point, and digits behind that */
 
 /* Finds the fewest digits that read as this double, which is 0.DIGITS times ten to the power of *point. */
 static void shortest(double x, char *digits, int *point)
@@ -228,8 +228,9 @@ const dfa *number_multiples(build *b, const json_t *of)
     char scaled[2 * NUMBER_TEXT];
     snprintf(scaled, sizeof scaled, "%s%s", d.whole, d.fraction);
     long m = strtol(scaled, NULL, 10);
-    if (strlen(scaled) > 15 || m > MAX_MODULUS || places > 6)
-        build_fail(b, "\"multipleOf\" of %s is not served: of %d digits at most, up to %d", text, 6, MAX_MODULUS);
+    if (m > MAX_MODULUS || places > MAX_PLACES)
+        build_fail(b, "\"multipleOf\" of %s is not served: at most %d digits behind the point, and up to %d without it",
+                   text, MAX_PLACES, MAX_MODULUS);
     graph g = graph_new(b);
     int first = g.n_nodes;
     g.n_nodes += (int)m * (places + 1);

@@ -111,7 +111,8 @@ static bool may_be_named(object *o, const json_t *m, const property *p)
     return !names || schema_holds(o->s, names, build_string(o->s->b, p->name, p->n));
 }
 
-static void settle(object *o, property *p)
+/* Gathers what all schemas demand of a property, and whether it can never be there. */
+static void gather_demands(object *o, property *p)
 {
     for (int i = 0; i < o->list->n; i++) {
         const json_t *m = o->list->at[i].s;
@@ -147,7 +148,7 @@ static object read_object(schema *s, const all_of *list)
             }
         }
     for (int i = 0; i < o.n; i++)
-        settle(&o, &o.at[i]);
+        gather_demands(&o, &o.at[i]);
     o.open = !closed && (said || o.n == 0 || o.min > o.n);
     return o;
 }
@@ -238,7 +239,7 @@ typedef struct {
 } writer; /* at: [cap + 1] nodes */
 
 /* Adds an edge with the label from each of w->at to the node of `next` that counts one more. */
-static void take(writer *w, const expr *label, int *next)
+static void add_edges(writer *w, const expr *label, int *next)
 {
     int begin = -1, done = -1;
     for (int c = 0; c <= w->cap; c++) {
@@ -277,7 +278,7 @@ static void write_property(writer *w, const property *p)
     for (int c = 0; !p->required && c <= w->cap; c++)
         graph_edge(&w->g, w->at[c], next[c], NULL);
     if (!p->never)
-        take(w, as_rule(w, pair_of(s, schema_text(s, p->name, p->n), schema_value(s, &p->must))), next);
+        add_edges(w, as_rule(w, pair_of(s, schema_text(s, p->name, p->n), schema_value(s, &p->must))), next);
     w->at = next;
 }
 

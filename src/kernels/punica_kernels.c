@@ -200,14 +200,17 @@ EXPORT int punica_sgmv_plan_set(punica_sgmv_plan *p, int n_segments, const int *
     return result(p);
 }
 
-/* The tiles as set last. While a graph is captured, the grid is made for the largest batch. */
-static sgmv_tiles tiles_of(punica_sgmv_plan *p, punica_stream stream)
+/* Writes the tiles as set last; -1 with the failure kept. While a graph is captured, the grid is made for the largest
+ * batch. */
+static int find_tiles(punica_sgmv_plan *p, punica_stream stream, sgmv_tiles *tiles)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    keep(p, cudaStreamIsCapturing(stream, &status), "look at the stream");
-    return (sgmv_tiles){.tile = (const sgmv_tile *)(p->device_block + p->at.tiles),
-                        .n_tiles = (const int *)p->device_block,
-                        .max_tiles = status == cudaStreamCaptureStatusNone ? p->n_tiles : p->shape.max_rows};
+    if (keep(p, cudaStreamIsCapturing(stream, &status), "look at the stream"))
+        return -1;
+    *tiles = (sgmv_tiles){.tile = (const sgmv_tile *)(p->device_block + p->at.tiles),
+                          .n_tiles = (const int *)p->device_block,
+                          .max_tiles = status == cudaStreamCaptureStatusNone ? p->n_tiles : p->shape.max_rows};
+    return 0;
 }
 
 /* overlaps: the launch overlaps the kernel before, which must keep kernel.cuh's rules and write no weights. */
@@ -225,8 +228,9 @@ static int queue_expand(punica_sgmv_plan *p, void *y, const float *v, punica_str
     tensor from = {(float *)v, DTYPE_F32, s->max_rows, punica_sgmv_v_cols(p)};
     tensor to = {y, p->type, s->max_rows, cols};
     launch_context on = context_of(p, stream, after_shrink);
-    sgmv_tiles tiles = tiles_of(p, stream);
-    sgmv_launch_expand(&on, &tiles, &to, &from, 0, s->n_parts, s->out);
+    sgmv_tiles tiles;
+    if (find_tiles(p, stream, &tiles) == 0)
+        sgmv_launch_expand(&on, &tiles, &to, &from, 0, s->n_parts, s->out);
     return result(p);
 }
 
@@ -238,8 +242,9 @@ EXPORT int punica_sgmv_shrink(punica_sgmv_plan *p, float *v, const void *x, puni
     tensor from = {(void *)x, p->type, s->max_rows, s->in};
     tensor to = {v, DTYPE_F32, s->max_rows, punica_sgmv_v_cols(p)};
     launch_context on = context_of(p, stream, false);
-    sgmv_tiles tiles = tiles_of(p, stream);
-    sgmv_launch_shrink(&on, &tiles, &to, &from, 0);
+    sgmv_tiles tiles;
+    if (find_tiles(p, stream, &tiles) == 0)
+        sgmv_launch_shrink(&on, &tiles, &to, &from, 0);
     return result(p);
 }
 

@@ -24,7 +24,6 @@
 static const char *const files[MEMO_FILES] = {"adapter_config.json", "adapter_model.safetensors"};
 
 #define MAX_CONFIG_FILE ((size_t)4 << 20)
-#define MAX_HEADER ((size_t)16 << 20) /* allowed for the header of a weights file */
 
 /* One projection's two tensors, A [rank, in] and B [out, rank]. rank 0: not adapted. */
 typedef struct {
@@ -308,7 +307,7 @@ static size_t largest_file(const model_config *base)
             model_proj_shape(base, i / MAX_PARTS, i % MAX_PARTS, &in, &out);
         n += (size_t)in + (size_t)out;
     }
-    return MAX_HEADER + n * (size_t)base->n_layers * LORA_MAX_RANK * sizeof(float);
+    return SAFETENSORS_MAX_HEADER + n * (size_t)base->n_layers * LORA_MAX_RANK * sizeof(float);
 }
 
 /* Loads the weights file, or with headers_only its header alone, whose length is in the first 8 bytes. *n_bytes: of the
@@ -324,7 +323,7 @@ static unsigned char *load_weights(const adapter *a, const char *path, const mod
         return NULL;
     memcpy(&n, first, *n_bytes < 8 ? *n_bytes : 8);
     free(first);
-    return file_load_head(path, n < MAX_HEADER ? (size_t)n + 8 : 8, largest_file(base), n_bytes, e);
+    return file_load_head(path, n <= SAFETENSORS_MAX_HEADER ? (size_t)n + 8 : 8, largest_file(base), n_bytes, e);
 }
 
 static bool is_unchanged(const char *dir, const memo_stamp *before)
@@ -342,7 +341,7 @@ static int open_remembered(adapter *a, const char *dir, const char *config, size
     bool same = memo && is_unchanged(dir, before);
     a->known = same && digest_memo_find(memo, dir, before, &d) ? &d : NULL;
     int status = open_parts(a, config, n_config, a->bytes, n_weights, base, e);
-    if (status == 0 && same && !a->known && memo_stamp_is_settled(before) && digest_from_hex(&d, a->info.digest) == 0)
+    if (status == 0 && same && !a->known && memo_stamp_is_old(before) && digest_from_hex(&d, a->info.digest) == 0)
         digest_memo_keep(memo, dir, before, &d);
     a->known = NULL;
     return status;

@@ -117,9 +117,7 @@ static double proj_bytes(const model *m, const proj *p, split_stretch rows, spli
 {
     bool quantises = to_fp8 && p->w.type != DTYPE_F8;
     dtype held = quantises ? DTYPE_F8 : backend_weight_type(m->be, p->w.type);
-    double scales = quantises       ? 1
-                    : p->scale.data ? p->scale.rows > 1 ? (cols.n + SCALE_BLOCK - 1) / SCALE_BLOCK : 1
-                                    : 0;
+    double scales = quantises ? 1 : p->scale.data ? p->scale.rows > 1 ? scale_blocks(cols.n) : 1 : 0;
     return (double)rows.n * cols.n * (double)dtype_size(held) + 4.0 * rows.n * (scales + (p->bias.data ? 1 : 0));
 }
 

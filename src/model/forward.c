@@ -30,10 +30,10 @@ struct forward {
     tensor attn[MAX_RANKS];                    /* [rows, heads * head_dim] */
     tensor gate_up[MAX_RANKS], act[MAX_RANKS]; /* [rows, 2 ffn], [rows, ffn] */
     tensor out[MAX_RANKS], down[MAX_RANKS];    /* [rows, hidden] the two blocks' output, added to x by the next norm */
-    tensor v[MAX_RANKS];        /* [rows, largest sum of ranks at a site] between shrink and expand, F32 */
-    tensor last[MAX_RANKS];     /* [out, hidden] */
-    tensor embedded[MAX_RANKS]; /* [rows, hidden] F32, embeddings of its tokens; this and the next only with several
-                                   ranks */
+    tensor v[MAX_RANKS];    /* [rows, largest sum of ranks at a site] between shrink and expand, F32 */
+    tensor last[MAX_RANKS]; /* [out, hidden] */
+    /* [rows, hidden] F32, embeddings of its tokens; this and the next only with several ranks. */
+    tensor embedded[MAX_RANKS];
     tensor part[MAX_RANKS];     /* [out, its vocabulary] F32 */
     tensor logits[MAX_RANKS];   /* by device: [out, vocab] F32 */
     batch of_device[MAX_RANKS]; /* the batch with each device's adapters */

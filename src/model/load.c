@@ -140,11 +140,6 @@ static int bind_vector(loader *l, tensor *t, int n, const char *module, const ch
     return 0;
 }
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 /* Binds the scales of an F8 matrix, as the file has them; a single scale may be a scalar. */
 static int bind_scale(loader *l, proj *p, const char *module, err *e)
 {
@@ -155,7 +150,7 @@ static int bind_scale(loader *l, proj *p, const char *module, err *e)
     if (c->quant == QUANT_CHANNEL)
         snprintf(wanted, sizeof wanted, "[%d, 1]", w->rows);
     else if (c->quant == QUANT_BLOCK)
-        snprintf(wanted, sizeof wanted, "[%d, %d]", divide_up(w->rows, SCALE_BLOCK), divide_up(w->cols, SCALE_BLOCK));
+        snprintf(wanted, sizeof wanted, "[%d, %d]", scale_blocks(w->rows), scale_blocks(w->cols));
     if (!from || ((c->quant != QUANT_TENSOR || from->n_dims != 0) && check_shape(from, wanted, e)) ||
         check_dtype(from, false, e))
         return -1;
@@ -276,7 +271,7 @@ static int check_finite(const loader *l, err *e)
 /* Writes scales of any kind as [n, rows of w], see proj. */
 static void spread_scales(float *out, quant_kind kind, const float *scale, const tensor *w)
 {
-    int n_blocks = divide_up(w->cols, SCALE_BLOCK), n = kind == QUANT_BLOCK ? n_blocks : 1;
+    int n_blocks = scale_blocks(w->cols), n = kind == QUANT_BLOCK ? n_blocks : 1;
     for (int k = 0; k < n; k++)
         for (int row = 0; row < w->rows; row++)
             *out++ = kind == QUANT_TENSOR    ? scale[0]
@@ -289,7 +284,7 @@ static tensor widened(const loader *l, const slot *s)
 {
     bool blocks = s->kind == SLOT_SCALE && l->m->config.quant == QUANT_BLOCK;
     return (tensor){.type = DTYPE_F32,
-                    .rows = blocks ? divide_up(s->scaled->cols, SCALE_BLOCK) : 1,
+                    .rows = blocks ? scale_blocks(s->scaled->cols) : 1,
                     .cols = s->kind == SLOT_SCALE ? s->scaled->rows : s->t->cols};
 }
 

@@ -52,7 +52,7 @@ void random_upload(backend *be, void *dst, size_t bytes, dtype type, int exponen
 }
 
 /* The next tensor of the region; every tensor starts on 64 bytes. */
-static tensor take(region *r, dtype t, int rows, int cols)
+static tensor next_tensor(region *r, dtype t, int rows, int cols)
 {
     tensor out = {.data = r->base + r->used, .type = t, .rows = rows, .cols = cols};
     size_t bytes = (tensor_bytes(&out) + 63) / 64 * 64;
@@ -66,22 +66,22 @@ static tensor take(region *r, dtype t, int rows, int cols)
     return out;
 }
 
-static void take_layer(region *r, const model_config *c, model_layer *l)
+static void make_layer(region *r, const model_config *c, model_layer *l)
 {
-    l->attn_norm = take(r, DTYPE_F32, 1, c->hidden);
-    l->mlp_norm = take(r, DTYPE_F32, 1, c->hidden);
+    l->attn_norm = next_tensor(r, DTYPE_F32, 1, c->hidden);
+    l->mlp_norm = next_tensor(r, DTYPE_F32, 1, c->hidden);
     if (c->qk_norm) {
-        l->q_norm = take(r, DTYPE_F32, 1, c->head_dim);
-        l->k_norm = take(r, DTYPE_F32, 1, c->head_dim);
+        l->q_norm = next_tensor(r, DTYPE_F32, 1, c->head_dim);
+        l->k_norm = next_tensor(r, DTYPE_F32, 1, c->head_dim);
     }
     for (int s = 0; s < N_SITES; s++) {
         l->site[s].n = model_site_parts(s);
         for (int p = 0; p < l->site[s].n; p++) {
             int in, out;
             model_proj_shape(c, s, p, &in, &out);
-            l->site[s].part[p].w = take(r, c->type, out, in);
+            l->site[s].part[p].w = next_tensor(r, c->type, out, in);
             if (s == SITE_QKV && c->qkv_bias)
-                l->site[s].part[p].bias = take(r, DTYPE_F32, 1, out);
+                l->site[s].part[p].bias = next_tensor(r, DTYPE_F32, 1, out);
         }
     }
 }
@@ -102,11 +102,11 @@ static size_t region_size(const model_config *c, int n_layers)
 
 /* Where the backend copies weights, all layers share one copy in host memory: so a model may be larger than the host,
  * and is quantised once. */
-static void take_layers(region *r, const model *m, model_layer *layer, void *quantised[N_SITES])
+static void make_layers(region *r, const model *m, model_layer *layer, void *quantised[N_SITES])
 {
     bool shared = !m->be->owns_host_memory;
     for (int i = 0; i < (shared ? 1 : m->config.n_layers); i++)
-        take_layer(r, &m->config, &layer[i]);
+        make_layer(r, &m->config, &layer[i]);
     if (shared && m->to_fp8) {
         pool *cores = pool_new(0);
         for (int s = 0; s < N_SITES; s++)
@@ -117,14 +117,14 @@ static void take_layers(region *r, const model *m, model_layer *layer, void *qua
         layer[i] = layer[0];
 }
 
-static void take_all(region *r, const model *m, model_rank *whole, void *quantised[N_SITES])
+static void make_all(region *r, const model *m, model_rank *whole, void *quantised[N_SITES])
 {
     const model_config *c = &m->config;
-    whole->embed = take(r, c->type, c->vocab, c->hidden);
-    whole->final_norm = take(r, DTYPE_F32, 1, c->hidden);
+    whole->embed = next_tensor(r, c->type, c->vocab, c->hidden);
+    whole->final_norm = next_tensor(r, DTYPE_F32, 1, c->hidden);
     whole->lm_head.n = 1;
-    whole->lm_head.part[0].w = c->tie_embeddings ? whole->embed : take(r, c->type, c->vocab, c->hidden);
-    take_layers(r, m, whole->layer, quantised);
+    whole->lm_head.part[0].w = c->tie_embeddings ? whole->embed : next_tensor(r, c->type, c->vocab, c->hidden);
+    make_layers(r, m, whole->layer, quantised);
 }
 
 model *model_random(backend *be, const model_config *config, weights_form form, uint64_t seed, err *e)
@@ -141,7 +141,7 @@ model *model_random(backend *be, const model_config *config, weights_form form, 
     int status = r.base ? 0 : err_set(e, "not enough memory for random weights of %zu MB", r.size >> 20);
     void *quantised[N_SITES] = {NULL};
     if (status == 0) {
-        take_all(&r, m, &whole, quantised);
+        make_all(&r, m, &whole, quantised);
         status = model_adopt(m, &whole, e);
     }
     for (int s = 0; s < N_SITES; s++)

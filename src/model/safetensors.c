@@ -18,9 +18,6 @@
 #include "base/map.h"
 #include "base/mem.h"
 
-/* A dense model of 126 layers needs 0.3 MB. The limit bounds what a hostile header makes the JSON parser allocate, up
- * to 45 times the header's size. */
-#define MAX_HEADER ((size_t)8 << 20)
 #define MAX_INDEX ((size_t)8 << 20)
 
 typedef struct {
@@ -233,9 +230,10 @@ static json_t *read_header(const file_bytes *src, size_t *data_at, err *e)
     }
     memcpy(&length, src->data, sizeof length);
     length = le64toh(length);
-    if (length > MAX_HEADER || length > src->size - sizeof length) {
+    if (length > SAFETENSORS_MAX_HEADER || length > src->size - sizeof length) {
         err_set(e, "%s: a header length of %llu bytes is more than %s", src->path, (unsigned long long)length,
-                length > MAX_HEADER ? "is accepted; is it a safetensors file?" : "the file has; is it truncated?");
+                length > SAFETENSORS_MAX_HEADER ? "is accepted; is it a safetensors file?"
+                                                : "the file has; is it truncated?");
         return NULL;
     }
     json_t *header = json_read_text((const char *)src->data + sizeof length, length, e);

@@ -13,6 +13,10 @@
 
 #define SAFETENSORS_MAX_DIMS 8
 
+/* Bytes of a file's header; a longer one is refused. A dense model of 126 layers needs 0.3 MB. The limit bounds what a
+ * hostile header makes the JSON parser allocate, up to 45 times the header's size. */
+#define SAFETENSORS_MAX_HEADER ((size_t)8 << 20)
+
 typedef struct safetensors safetensors;
 
 /* One tensor as the file has it. 1-D tensors are [1, n], scalars [1, 1]. Only F32, F16, BF16 and F8_E4M3 of up to two

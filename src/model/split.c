@@ -116,8 +116,7 @@ static bool has_blocks(const proj *p)
 static size_t copied_bytes(const proj *p, split_stretch rows, split_stretch cols, bool borrow)
 {
     size_t bytes = cols.n < p->w.cols && !borrow ? aligned((size_t)rows.n * (size_t)cols.n * dtype_size(p->w.type)) : 0;
-    return bytes +
-           (has_blocks(p) ? aligned((size_t)divide_up(cols.n, SCALE_BLOCK) * (size_t)rows.n * sizeof(float)) : 0);
+    return bytes + (has_blocks(p) ? aligned((size_t)scale_blocks(cols.n) * (size_t)rows.n * sizeof(float)) : 0);
 }
 
 /* Copies rows of `bytes` bytes, stride apart, one behind the other. */
@@ -150,7 +149,7 @@ static void slice_scale(proj *out, const proj *p, split_stretch rows, split_stre
     out->scale = (tensor){.data = (void *)from, .type = DTYPE_F32, .rows = 1, .cols = rows.n};
     if (!has_blocks(p))
         return;
-    out->scale.rows = divide_up(cols.n, SCALE_BLOCK);
+    out->scale.rows = scale_blocks(cols.n);
     out->scale.data = *room;
     pack_rows(*room, (const char *)(from + (size_t)(cols.from / SCALE_BLOCK) * stride), out->scale.rows,
               (size_t)rows.n * sizeof(float), stride * sizeof(float));

@@ -351,7 +351,7 @@ void http_exchange_add(http_exchange *x, const buf *bytes)
     buf_clear(&c->out);
 }
 
-void http_exchange_settle(http_exchange *x)
+void http_exchange_flush(http_exchange *x)
 {
     http_conn *c = conn_of(x);
     if (c->broken)
@@ -371,7 +371,7 @@ void http_exchange_settle(http_exchange *x)
 bool http_exchange_end(http_exchange *x)
 {
     http_conn *c = conn_of(x);
-    http_exchange_settle(x);
+    http_exchange_flush(x);
     if (c->stuck) {
         x->gone = NULL; /* our result tells the caller */
         return false;

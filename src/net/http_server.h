@@ -82,14 +82,14 @@ void http_exchange_set_gone(http_exchange *x, void (*gone)(void *ctx, http_loss 
 
 /* The answer: either send, or begin, any number of adds, end; headers are added first. After send or end the exchange
  * is no longer the caller's. Add sends at once, and may be called on any thread while the loop's thread waits for it;
- * settle must follow on the loop's thread, and sees to what the kernel did not take. When the client leaves too much
+ * flush must follow on the loop's thread, and sees to what the kernel did not take. When the client leaves too much
  * unread, it is cut off: `gone` is called later; if end is called before that, it returns false instead, and the stream
  * stays unfinished. */
 void http_exchange_add_header(http_exchange *x, const char *name, const char *value);
 void http_exchange_send(http_exchange *x, int status, const char *type, const buf *body, bool close);
 void http_exchange_begin(http_exchange *x, const char *type);
 void http_exchange_add(http_exchange *x, const buf *bytes);
-void http_exchange_settle(http_exchange *x);
+void http_exchange_flush(http_exchange *x);
 bool http_exchange_end(http_exchange *x);
 
 #endif

@@ -36,15 +36,15 @@ int ip_network_parse(ip_network *n, const char *text, err *e)
     char host[INET6_ADDRSTRLEN + 1];
     const char *slash = strchr(text, '/');
     size_t len = slash ? (size_t)(slash - text) : strlen(text);
-    int width, bits;
+    int width;
     char *end = NULL;
     snprintf(host, sizeof host, "%.*s", (int)(len < sizeof host ? len : sizeof host - 1), text);
     if (len >= sizeof host || parse_address(host, n->address, &width))
         return err_set(e, "\"%s\" is not a network such as 10.0.0.0/8", text);
-    bits = slash ? (int)strtol(slash + 1, &end, 10) : width;
+    long bits = slash ? strtol(slash + 1, &end, 10) : width;
     if (slash && (end == slash + 1 || *end || slash[1] < '0' || slash[1] > '9' || bits > width))
         return err_set(e, "\"%s\": a network has 0 to %d bits", text, width);
-    n->bits = bits + (width == 32 ? 96 : 0);
+    n->bits = (int)bits + (width == 32 ? 96 : 0);
     return 0;
 }
 

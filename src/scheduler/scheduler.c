@@ -277,8 +277,8 @@ static void convict(scheduler *s, double now, request *r, const char *uuid, gpu_
  * that it had taken in; if a link was lost, those on their way. */
 static void abandon(scheduler *s, double now, gpu *g, gpu_loss how)
 {
-    bool alone =
-        g->n_running == 1 && g->running[0].r->add == g->n_sent; /* nobody came after it, not even to leave again */
+    /* Nobody came after it, not even to leave again. */
+    bool alone = g->n_running == 1 && g->running[0].r->add == g->n_sent;
     while (g->n_running > 0) {
         request *r = g->running[0].r;
         bool blamed = (how != LOSS_LINK) == (r->add <= g->n_seen);

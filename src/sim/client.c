@@ -119,7 +119,7 @@ static void add(reply *r, const buf *bytes)
     buf_drop(&c->bytes, from);
 }
 
-static void settle(reply *r)
+static void flush(reply *r)
 {
     (void)r;
 }
@@ -159,7 +159,7 @@ static void write_body(const client *c, buf *body)
 void client_ask(client *c, service *s, tenant *who, uint64_t content)
 {
     static const reply_ops ops = {
-        .add_header = add_header, .send = send_whole, .begin = begin, .add = add, .settle = settle, .end = end};
+        .add_header = add_header, .send = send_whole, .begin = begin, .add = add, .flush = flush, .end = end};
     charged_buf body = {0};
     c->base.ops = &ops;
     c->state = CLIENT_LIVE;

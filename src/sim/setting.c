@@ -151,8 +151,8 @@ static void make_wish(setting *s, client_wish *q, int most, bool killers, bool l
     most = most < TOY_CONTEXT ? most : TOY_CONTEXT - 1;
     q->is_killer = killers && often(s, c, 0.08);
     q->n_prompt = 2 + (int)draw(s, c, (uint64_t)(often(s, c, s->uneven ? 0.5 : 0.2) ? most - 3 : most / 2));
-    int n_common =
-        often(s, c, 0.4) ? (int)draw(s, c, (uint64_t)q->n_prompt + 1) : 0; /* tokens that others begin with, too */
+    /* How many tokens it begins with as others do. */
+    int n_common = often(s, c, 0.4) ? (int)draw(s, c, (uint64_t)q->n_prompt + 1) : 0;
     for (int i = 0; i < q->n_prompt; i++)
         q->prompt[i] = i < n_common ? 'a' + i % 26 : ' ' + 1 + (int)draw(s, c, 90);
     q->prompt[0] = 'A';

@@ -150,7 +150,7 @@ static outcome_summary summarise(simulation *s)
     double sum = 0;
     for (int i = 0; i < s->n_requests; i++)
         sum += s->first_token[i];
-    sort_times(s->first_token, s->n_requests);
+    sort_times(s->first_token, (size_t)s->n_requests);
     int n = s->n_requests;
     return (outcome_summary){.mean_batch = s->busy > 0 ? s->batch_time / s->busy : 0,
                              .gpu_hours = s->busy / 3600,

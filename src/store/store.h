@@ -6,8 +6,8 @@
  *
  * Calls that change something return STORE_OK; STORE_BAD (the request is invalid), STORE_ABSENT (it names something
  * that does not exist), STORE_TAKEN (something that exists already), STORE_TOO_MANY or STORE_TOO_LARGE (a tenant's
- * limits on adapters): e says what, and nothing is changed; or STORE_FAILED (the database failed, and perhaps made the
- * change all the same). */
+ * limits on adapters): e says what, and nothing is changed; STORE_FAILED (the database failed, and perhaps made the
+ * change all the same); or STORE_UNCHANGED (an edit of an adapter only looked). */
 #ifndef PUNICA_STORE_STORE_H
 #define PUNICA_STORE_STORE_H
 
@@ -27,7 +27,8 @@ typedef enum {
     STORE_TAKEN,
     STORE_TOO_MANY,
     STORE_TOO_LARGE,
-    STORE_FAILED
+    STORE_FAILED,
+    STORE_UNCHANGED
 } store_result;
 
 /* Opens a store, and makes its tables or brings them up to date. "postgres://..." or "postgresql://..." is PostgreSQL,
@@ -125,8 +126,8 @@ typedef struct {
     int64_t bytes;
 } store_adapter_next;
 
-/* Makes *next from *now, within the transaction. Anything but STORE_OK, with e set, changes nothing and is the result
- * of the whole change. */
+/* Makes *next from *now, within the transaction. Anything but STORE_OK changes nothing and is the result of the whole
+ * change: STORE_UNCHANGED if the edit only looked, else with e set. */
 typedef store_result store_adapter_edit(void *ctx, const store_adapter_now *now, store_adapter_next *next, err *e);
 
 /* Changes a name atomically by way of edit. owner "": the operators; else an existing tenant. */

@@ -8,9 +8,8 @@
 #include "base/mem.h"
 #include "text/token_bytes.h"
 
-#define MAX_KEPT                                                                                             \
-    128 /* grammars cached, in use or not; make_room() evicts unused ones earlier, when all guides come near \
-           GUIDES_MAX_BYTES */
+/* Grammars cached, in use or not; make_room() evicts unused ones earlier, when all guides come near GUIDES_MAX_BYTES. */
+#define MAX_KEPT 128
 
 /* One grammar. While busy it belongs to the compiling thread, except for kind, text, n, busy and used. */
 typedef struct entry {

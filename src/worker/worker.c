@@ -14,18 +14,19 @@
 #include "worker/adapter_key.h"
 #include "worker/wire_sampling.h"
 
-static const double RESIDENTS_SOON = 1,
-                    RESIDENTS_AGAIN = 5; /* least seconds between lists of residents: if changed, if unchanged */
+/* Least seconds between lists of residents: if changed, if unchanged. */
+static const double RESIDENTS_SOON = 1, RESIDENTS_AGAIN = 5;
 enum { MAX_RESIDENTS = 1024 };
 static const double HEARTBEAT = 1;        /* seconds between Steps of a worker that has nothing to do */
 static const uint64_t PROBE = UINT64_MAX; /* the id of a probe's request */
 enum { PROBE_TOKENS = 16 };
 static const double MASKS_SHOW = 0.5; /* share of a step's time above which masks spoil its measurement */
-static const double LOADING =
-    0.001; /* seconds between checks whether an adapter or grammar has come, when all requests wait for one */
 
-static const double FETCHING =
-    60; /* seconds that a request may wait for its adapter to be fetched: meanwhile it takes a place on this GPU */
+/* Seconds between checks whether an adapter or grammar has come, when all requests wait for one. */
+static const double LOADING = 0.001;
+
+/* Seconds that a request may wait for its adapter to be fetched: meanwhile it takes a place on this GPU. */
+static const double FETCHING = 60;
 static const double UNAVAILABLE = 5; /* Retry-After, in seconds, of a request whose adapter did not come */
 enum { FETCHES = 3 };                /* for one request, if the disk cache evicts its adapter before it is read */
 

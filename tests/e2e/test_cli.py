@@ -40,6 +40,31 @@ def test_bad_option_value(punica, one_golden, bad):
     assert bad[0] in punica.refuses("generate", "--model", one_golden.model, "--prompt", "x", *bad)
 
 
+NUMBERS = {"N", "S", "SECONDS", "BYTES", "MS", "SHARE", "PORT", "T", "P", "K", "H", "R"}
+
+
+@pytest.mark.parametrize("command", [["generate"], ["chat"], ["template"], ["adapter", "add"], ["adapter", "check"], ["serve"], ["frontend"], ["runner"], ["scheduler"],
+                                     ["worker"], ["fetcher"], ["simulate"], ["tenant", "add"], ["tenant", "audit"], ["bench", "mask"],
+                                     *(e for e in EXPERIMENTS if e != ["bench", "op"])], ids=" ".join)        # that has lists only
+def test_no_number_is_negative(punica, command):
+    numbers = [name for name, arg in re.findall(r"^  (--[a-z0-9-]+) (\S+)  ", punica(*command, "--help").stdout, re.M) if arg in NUMBERS]
+    assert numbers
+    for option in numbers:
+        assert option in punica.refuses(*command, option, "-1")
+
+
+@pytest.mark.parametrize("option", ["--max-tokens", "--seed", "--temperature", "--memory-share"])
+@pytest.mark.parametrize("value", ["", " ", "-1", " -1", "nan", "inf", "-inf", "1e300", "1e-400", "99999999999999999999", "1x", "1,5"])
+def test_odd_numbers(punica, option, value):
+    assert option in punica.refuses("generate", option, value)
+
+
+@pytest.mark.parametrize("bad", ["-1", "nan", "1e300", "", "9223372036854775807", "1e15", "0.5"])
+def test_odd_sizes(punica, bad):
+    for option in ("--cache-bytes", "--max-adapter-bytes", "--kv-host-bytes"):
+        assert option in punica.refuses("runner", option, bad)
+
+
 def test_devices(punica, one_golden):
     model = ["generate", "--model", one_golden.model, "--prompt", "x", "--max-tokens", "1"]
     for bad in ("gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:99999999999999999999", "cpu:0"):
@@ -64,7 +89,7 @@ def test_forms_of_weights(punica, one_golden, tmp_path):
 @pytest.mark.parametrize("experiment, bad", [
     (["bench", "step"], ["--batch", "1,x"]), (["bench", "step"], ["--context", ","]), (["bench", "step"], ["--batch", "0"]),
     (["bench", "step"], ["--prompt", "-1"]), (["bench", "step"], ["--rank", "16,0"]), (["bench", "layer"], ["--rank", "513"]),
-    (["bench", "layer"], ["--shape", "none"]), (["bench", "op"], ["--dims", "4096"]), (["bench", "op"], ["--dims", "8x0"]),
+    (["bench", "layer"], ["--shape", "none"]), (["bench", "op"], ["--dims", "4096"]), (["bench", "op"], ["--dims", "8x0"]), (["bench", "op"], ["--dims", "4294967360x64"]), (["simulate", "--faults"], ["--seeds", "-2:-1"]),
     (["bench", "op"], ["--rank", ""]), (["bench", "load"], ["--dtype", "int8"]), (["bench", "comm"], ["--tp", "1"]), (["bench", "comm"], ["--batch", "x"]),
     (["bench", "attention"], ["--prompt", "0"]), (["bench", "attention"], ["--context", "-1"]), (["bench", "attention"], ["--shape", "none"]),
     (["bench", "textgen"], ["--workload", "some"]), (["bench", "turns"], ["--shape", "small", "--cache", "disk"]),

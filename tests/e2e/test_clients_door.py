@@ -133,6 +133,10 @@ def test_browsers_may_ask(secure, files):
     preflight = ask(secure, files, "OPTIONS", "/v1/chat/completions", asks)
     assert preflight.status == 204 and preflight.headers["Access-Control-Allow-Origin"] == "https://page.example"
     assert "POST" in preflight.headers["Access-Control-Allow-Methods"] and "x-stainless-lang" in preflight.headers["Access-Control-Allow-Headers"]
+    for path, allowed in (("/v1/adapters/sql", {"PUT", "DELETE"}), ("/admin/v1/tenants/a", {"PATCH", "DELETE"})):
+        methods = ask(secure, files, "OPTIONS", path, {**asks, "Access-Control-Request-Method": "DELETE"}).headers["Access-Control-Allow-Methods"]
+        assert allowed <= set(methods.split(", "))
+    assert ask(secure, files, "GET", "/v1/models", {"Origin": "https://page.example"}).headers["Access-Control-Expose-Headers"] == "*"
     for path in ("/v1/models", "/nothing", "/v1/models/nope"):
         assert ask(secure, files, "GET", path, {"Origin": "http://localhost:3000"}).headers["Access-Control-Allow-Origin"] == "http://localhost:3000"
     for headers in ({"Origin": "https://other.example"}, {}):

@@ -100,7 +100,8 @@ def test_framing(server, name, text, status):
 def test_methods(server):
     for method, path, status, allow in [("OPTIONS", "/v1/completions", 204, "POST, OPTIONS"), ("OPTIONS", "/health", 204, "GET, HEAD, OPTIONS"),
                                         ("DELETE", "/health", 405, "GET, HEAD, OPTIONS"), ("GET", "/v1/chat/completions", 405, "POST, OPTIONS"),
-                                        ("BREW", "/health", 501, None), ("OPTIONS", "*", 204, "GET, HEAD, POST, OPTIONS")]:
+                                        ("BREW", "/health", 501, None), ("OPTIONS", "*", 204, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+                                        ("POST", "/v1/adapters/x", 405, "GET, HEAD, PUT, DELETE, OPTIONS")]:
         got, headers, body = raw(server.address, method, path)
         assert (got, headers["Allow"]) == (status, allow), (method, path)
         assert body == b"" if status == 204 else json.loads(body)["error"]["message"]

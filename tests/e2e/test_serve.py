@@ -354,7 +354,8 @@ def test_what_people_type_elsewhere(serve):
         complete(OpenAI(base_url=f"{server.url}/v1", api_key="a-key-of-some-lengths", max_retries=0), "sql")
     assert error.value.code == "invalid_api_key"
     for path, headers, status in [("/v1/models", {}, 401), ("/v1/models", {"Authorization": "Basic another-key"}, 401),
-                                  ("/v1/models", {"x-api-key": "another-key"}, 200), ("/health", {}, 200), ("/v1/nothing", {}, 401)]:
+                                  ("/v1/models", {"x-api-key": "another-key"}, 200),
+                                  ("/v1/models", {"Authorization": "Basic abc", "x-api-key": "another-key"}, 200), ("/health", {}, 200), ("/v1/nothing", {}, 401)]:
         assert raw(server.address, "GET", path, headers=headers)[0] == status
 
 

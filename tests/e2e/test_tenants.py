@@ -476,6 +476,8 @@ def test_admin_api_says_what_is_wrong(server):
             ("GET", "audit?tenant=%00", None, 400, "UTF-8"), ("PUT", "tenants", None, 405, "method"), ("GET", "a/b/c/d/e/f", None, 404, "nothing"), ("GET", "tenants/%ff", None, 404, "nothing"), ("GET", "", None, 404, "")):
         got = admin(method, path, body)
         assert got[0] == status and why in got[1]["error"]["message"], (method, path, got)
+    _, headers, _ = raw(server.address, "PUT", "/admin/v1/tenants/said", b"{}", {"Authorization": f"Bearer {ADMIN}"})
+    assert headers["Allow"] == "GET, HEAD, PATCH, DELETE, OPTIONS"
     assert admin("GET", "tenants/said")[1]["keys"][0]["expires"] == 99          # as it was
     assert admin("POST", "tenants", {"name": "twice"})[0] == 201 and admin("POST", "tenants", {"name": "twice"})[0] == 409
 

@@ -46,7 +46,7 @@ static void answer(story *s, http_exchange *x, int how)
     http_exchange_begin(x, "text/event-stream");
     for (int i = 0; i < 3; i++) {
         http_exchange_add(x, &text);
-        http_exchange_settle(x);
+        http_exchange_flush(x);
     }
     http_exchange_end(x);
 }

@@ -468,9 +468,9 @@ static void known_digests(void **state)
     assert_string_not_equal(adapter_describe(a)->digest, hex);
     adapter_close(a);
     memset(&is.file[0].changed, 0, sizeof is.file[0].changed);
-    assert_false(memo_stamp_is_settled(&is));
+    assert_false(memo_stamp_is_old(&is));
     memset(&is.file[1].changed, 0, sizeof is.file[1].changed);
-    assert_true(memo_stamp_is_settled(&is));
+    assert_true(memo_stamp_is_old(&is));
     digest_memo_free(memo);
     buf_free(&file);
     buf_free(&other);

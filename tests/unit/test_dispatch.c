@@ -32,8 +32,8 @@ typedef struct {
 /* Who has submitted a request. */
 struct owner {
     scene *s;
-    uint64_t id, cancels; /* cancels: this one when it settles; 0: none */
-    int token[MAX_TOKENS], n_tokens, n_told, n_settled;
+    uint64_t id, cancels; /* cancels: this one after its tokens; 0: none */
+    int token[MAX_TOKENS], n_tokens, n_told, n_after;
     int n_logprobs; /* tokens that came with one */
     uint32_t cached;
     bool cached_in_time, ended;
@@ -53,12 +53,12 @@ static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
     o->n_told++;
 }
 
-static void on_settle(void *ctx)
+static void after_tokens(void *ctx)
 {
     owner *o = ctx;
     assert_true(pthread_equal(pthread_self(), o->s->thread));
-    o->n_settled++;
-    assert_int_equal(o->n_settled, o->n_told);
+    o->n_after++;
+    assert_int_equal(o->n_after, o->n_told);
     dispatch_cancel(o->s->d, o->cancels);
 }
 
@@ -79,7 +79,7 @@ static void on_end(void *ctx, EndReason why, const char *message, double retry_a
     snprintf(o->message, sizeof o->message, "%s", message);
 }
 
-static const dispatch_events events = {on_tokens, on_settle, on_cached, on_end};
+static const dispatch_events events = {on_tokens, after_tokens, on_cached, on_end};
 
 /* The scheduler's side. */
 
@@ -326,7 +326,7 @@ static void tokens_come_once_and_in_order(void **state)
     UNTIL(s->loop, o.n_tokens >= 5);
     assert_tokens(&o, out, 5);
     assert_int_equal(o.n_told, 3);
-    assert_int_equal(o.n_settled, 3);
+    assert_int_equal(o.n_after, 3);
 }
 
 static void tokens_twice_in_a_message_are_told_twice(void **state)
@@ -339,7 +339,7 @@ static void tokens_twice_in_a_message_are_told_twice(void **state)
     send_results(s, both, 2, NULL);
     UNTIL(s->loop, o.n_tokens == 3);
     assert_tokens(&o, out, 3);
-    assert_int_equal(o.n_settled, 2); /* on_settle() has seen that each stood behind its tokens */
+    assert_int_equal(o.n_after, 2); /* after_tokens() has seen that each stood behind its tokens */
 }
 
 static void a_gap_loses_the_link_and_not_the_request(void **state)
@@ -435,14 +435,14 @@ static void many_at_once_are_told_each_its_own(void **state)
     }
     dispatch_rouse(s->d);
     send_results(s, list, MANY, NULL);
-    UNTIL(s->loop, o[MANY - 1].n_settled == 1);
+    UNTIL(s->loop, o[MANY - 1].n_after == 1);
     for (int i = 0; i < MANY; i++) {
         assert_tokens(&o[i], &out[i], 1);
-        assert_int_equal(o[i].n_settled, 1);
+        assert_int_equal(o[i].n_after, 1);
     }
 }
 
-static void whoever_settles_may_cancel_another(void **state)
+static void after_tokens_another_may_be_cancelled(void **state)
 {
     scene *s = *state;
     static const int out[] = {10};
@@ -455,8 +455,8 @@ static void whoever_settles_may_cancel_another(void **state)
     send_results(s, both, 2, &end);
     UNTIL(s->loop, s->n_cancels == 1);
     assert_int_equal(s->cancels[0], b.id);
-    assert_int_equal(a.n_settled, 1);
-    assert_int_equal(b.n_settled, 0);
+    assert_int_equal(a.n_after, 1);
+    assert_int_equal(b.n_after, 0);
     assert_false(b.ended);
     assert_int_equal(dispatch_n_live(s->d), 1);
 }
@@ -650,7 +650,7 @@ int main(void)
         TEST(after_a_lost_link_all_are_submitted_again),
         TEST(scored_tokens_of_the_prompt_are_no_output),
         TEST(many_at_once_are_told_each_its_own),
-        TEST(whoever_settles_may_cancel_another),
+        TEST(after_tokens_another_may_be_cancelled),
         TEST(what_is_cancelled_is_heard_of_no_more),
         TEST(an_end_is_told_once),
         TEST(only_so_many_are_live),

@@ -184,8 +184,8 @@ static void test_errors(void **state)
     expect(COMPLETIONS, "{\"model\":\"deadly\",\"prompt\":\"x\"}", 500, "worker");
     expect(COMPLETIONS, "{\"model\":\"nobody\",\"prompt\":\"x\"}", 404, "\"code\":\"model_not_found\"");
     expect(COMPLETIONS, "{\"model\":\"../escape\",\"prompt\":\"x\"}", 404, "model_not_found");
-    char *way_out = xasprintf("{\"model\":\"..%s/parrot\",\"prompt\":\"x\"}",
-                              strrchr(stand_in_adapters_dir(), '/')); /* which is there */
+    const char *folder = strrchr(stand_in_adapters_dir(), '/'); /* which is there */
+    char *way_out = xasprintf("{\"model\":\"..%s/parrot\",\"prompt\":\"x\"}", folder);
     expect(COMPLETIONS, way_out, 404, "model_not_found");
     free(way_out);
     expect(COMPLETIONS, "{\"model\":\"\",\"prompt\":\"x\"}", 404, "model_not_found");

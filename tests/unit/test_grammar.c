@@ -267,7 +267,10 @@ static void test_schema_combinations(void **state)
         {"{\"type\":\"object\",\"not\":{\"type\":\"object\",\"required\":[\"a\"]}}", "not"},
         {"{\"type\":\"object\",\"minProperties\":2}", "minProperties"},
         {"{\"type\":\"integer\",\"multipleOf\":0}", "multipleOf"},
-        {"{\"type\":\"number\",\"multipleOf\":0.0000001}", "multipleOf"},
+        {"{\"type\":\"number\",\"multipleOf\":0.0000001}", "at most 6 digits behind the point"},
+        {"{\"type\":\"number\",\"multipleOf\":50.01}", "up to 5000 without it"},
+        {"{\"type\":\"number\",\"multipleOf\":1e300}", "up to 5000 without it"},
+        {"{\"type\":\"string\",\"minLength\":1.5}", "whole number"},
         {"{\"type\":\"integer\",\"minimum\":\"a\"}", "minimum"},
         {"{\"required\":[1],\"type\":\"object\"}", "required"},
         {"{\"enum\":1}", "enum"},
@@ -412,6 +415,19 @@ static void check_masks(grammar_kind kind, const char *source, const token_trie 
     buf_free(&so_far);
 }
 
+static void test_all_memory_of_a_machine_is_counted(void **state)
+{
+    (void)state;
+    grammar *g = compile(GRAMMAR_REGEX, "a");
+    machine *m = machine_new(g);
+    assert_true(machine_begin(m) >= 0);
+    size_t before = machine_bytes(m);
+    machine_after(m, CONTEXT_END); /* all that is new is its table of items that were seen */
+    assert_true(machine_bytes(m) > before);
+    machine_free(m);
+    grammar_free(g);
+}
+
 static void test_masks(void **state)
 {
     (void)state;
@@ -528,7 +544,7 @@ int main(void)
         cmocka_unit_test(test_schema_arrays),  cmocka_unit_test(test_schema_combinations),
         cmocka_unit_test(test_bounds),         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_states),         cmocka_unit_test(test_ambiguity),
-        cmocka_unit_test(test_given_numbers),
+        cmocka_unit_test(test_given_numbers),  cmocka_unit_test(test_all_memory_of_a_machine_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

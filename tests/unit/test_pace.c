@@ -97,8 +97,8 @@ static void a_hiccup_is_no_fault(void **state)
         assert_int_equal(steps(&f, 0, 1, 32, 9000, 1.5), PACE_SAME);
         assert_int_equal(steps(&f, 0, 40, 32, 9000, 0.006), PACE_SAME);
     }
-    assert_int_equal(steps(&f, 0, 1000, 32, 9000, 0.024),
-                     PACE_SAME); /* four times as long, or so short that nobody notices */
+    /* Four times as long, or so short that nobody notices. */
+    assert_int_equal(steps(&f, 0, 1000, 32, 9000, 0.024), PACE_SAME);
     pace_free(f.p);
 }
 

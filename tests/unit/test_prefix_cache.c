@@ -178,8 +178,8 @@ static void ask(engine *const g[2], int i, talk *t)
     sampling.temperature = i % 2 ? 0.9f : 0;
     sampling.seed = (uint64_t)i;
     sampling.n_logprobs = 0;
-    snprintf(name, sizeof name, "%d",
-             i % 4 == 1 && t->n_turns > 2 ? 1 + N_ADAPTERS : i % 4); /* a new version comes meanwhile */
+    bool is_new = i % 4 == 1 && t->n_turns > 2; /* a new version comes meanwhile */
+    snprintf(name, sizeof name, "%d", is_new ? 1 + N_ADAPTERS : i % 4);
     engine_request r = {.id = (uint64_t)i,
                         .arrival = (uint64_t)(i + N_TALKS * t->n_turns),
                         .adapter = i % 4 < N_ADAPTERS ? name : NULL,
@@ -305,8 +305,8 @@ static void host_pages_hold_the_same_bit_for_bit(void **state)
     slow_ops.copy_ended = slow_ended;
     slow_ops.copy_order = slow_order;
     uint64_t n_saved = 0, n_fetched = 0;
-    int n_cached = 0,
-        n_near = 0; /* with the host, and without; which of the threads loads an adapter first changes them a little */
+    /* With the host, and without; which of the threads loads an adapter first changes them a little. */
+    int n_cached = 0, n_near = 0;
     engine *plain = start(12, 1000, true);
     run_talks(plain, without);
     engine_free(plain);

@@ -145,7 +145,7 @@ static void a_stream_leaves_as_it_is_made(void **state)
     reply_add_header(s->to, "x-request-id", "r2");
     reply_begin(s->to, "text/event-stream");
     add_text(s, "data: one\n\n");
-    reply_settle(s->to);
+    reply_flush(s->to);
     UNTIL(s->loop, client_has(s, "data: one\n\n"));
     assert_int_equal(http_client_status(&s->got), 200);
     assert_true(client_has(s, "text/event-stream"));
@@ -163,7 +163,7 @@ static void a_client_that_leaves_is_noticed(void **state)
     scene *s = *state;
     reply_begin(s->to, "text/event-stream");
     add_text(s, "data: one\n\n");
-    reply_settle(s->to);
+    reply_flush(s->to);
     UNTIL(s->loop, client_has(s, "data: one\n\n"));
     struct linger at_once = {.l_onoff = 1};
     setsockopt(s->client, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
@@ -191,7 +191,7 @@ static void a_client_that_does_not_read_is_cut_off(void **state)
     reply_begin(s->to, "text/event-stream");
     add_text(s, text);
     assert_int_equal(s->n_gone, 0); /* never from within */
-    reply_settle(s->to);
+    reply_flush(s->to);
     assert_int_equal(s->n_gone, 0);
     UNTIL(s->loop, s->n_gone);
     assert_int_equal(s->why, CLIENT_DOES_NOT_READ);

@@ -30,7 +30,7 @@ static double time_of(const device *d, const step_work *w, uint64_t number)
 static step_work next_step(const row_budget *b, int n_decodes, int prompt_len, int *at)
 {
     step_work w = {.n_decodes = n_decodes, .decode_reads = n_decodes * 517.0};
-    for (int n; (n = row_budget_take(b, &w, *at, prompt_len - *at)) > 0 && w.n_rows < 100000;)
+    for (int n; (n = row_budget_add_rows(b, &w, *at, prompt_len - *at)) > 0 && w.n_rows < 100000;)
         *at = (*at + n) % prompt_len;
     return w;
 }
@@ -175,10 +175,10 @@ static void every_prompt_comes_to_its_end(void **state)
     row_budget_init(&b, TARGET);
     for (int i = 0; i < 10; i++)
         row_budget_learn(&b, &w, 100);
-    assert_in_range(row_budget_take(&b, &next, 5000, 200), 1, 64);
-    assert_int_equal(row_budget_take(&b, &next, 0, 200), 0);
+    assert_in_range(row_budget_add_rows(&b, &next, 5000, 200), 1, 64);
+    assert_int_equal(row_budget_add_rows(&b, &next, 0, 200), 0);
     row_budget_init(&b, 0); /* no target, no limit */
-    assert_int_equal(row_budget_take(&b, &next, 0, 50000), 50000);
+    assert_int_equal(row_budget_add_rows(&b, &next, 0, 50000), 50000);
 }
 
 int main(void)

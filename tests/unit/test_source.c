@@ -64,6 +64,7 @@ static void allowed_networks_are_permitted_and_no_more(void **state)
                                       "10.0.0.0/",
                                       "10.0.0.0/-1",
                                       "10.0.0.0/8x",
+                                      "10.0.0.0/4294967304",
                                       "::/129",
                                       "10.0.0",
                                       "1.2.3.4/ 8",

@@ -415,8 +415,7 @@ static void test_normalize_long_runs(void **state)
     double start = clock_now();
     unicode_normalize(FORM_NFC, text.data, text.len, &out);
     assert_true(clock_now() - start < 10);
-    assert_memory_equal(out.data, "\xe1\xba\xa1\xcc\xa3", 5); /* a with dot below,
-    then the other dots */
+    assert_memory_equal(out.data, "\xe1\xba\xa1\xcc\xa3", 5); /* a with dot below, then the other dots */
     unicode_normalize(FORM_NFC, out.data, out.len, &again);
     assert_int_equal(again.len, out.len);
     assert_memory_equal(again.data, out.data, out.len);

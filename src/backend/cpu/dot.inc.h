@@ -18,11 +18,11 @@
 enum {
     TILE_COLS = 4,
     TILE_ROWS = VLEN == 16 ? 6 : 3, /* 24 accumulators of 32 registers, or 12 of 16 */
-    DOT_ROWS = VLEN == 16 ? 8 : 4,  /* with more rows than TILE_ROWS dot() has 3 columns, so that weights are still read
-                                       once */
-    AHEAD_COLS = 8,                 /* how far before its use dot() prefetches a weight */
-    DEPTH = 1024,                   /* x tile: 24 KiB of L1; weights: 128 KiB of L2 */
-    BLOCK_TILES = 16,               /* row tiles whose lanes are kept at once: up to 192 KiB */
+    /* With more rows than TILE_ROWS dot() has 3 columns, so that weights are still read once. */
+    DOT_ROWS = VLEN == 16 ? 8 : 4,
+    AHEAD_COLS = 8,   /* how far before its use dot() prefetches a weight */
+    DEPTH = 1024,     /* x tile: 24 KiB of L1; weights: 128 KiB of L2 */
+    BLOCK_TILES = 16, /* row tiles whose lanes are kept at once: up to 192 KiB */
 };
 
 typedef struct { vf v[DOT_ROWS * VLEN]; } group_lanes; /* [mr, VLEN] vectors */

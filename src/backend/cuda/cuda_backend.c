@@ -457,7 +457,7 @@ backend *backend_cuda_new(int device, dtype act, err *e)
     cu->device = device;
     cu->max_recorded = INT_MAX;
     device_failure_init(&cu->failure);
-    pthread_mutex_init(&cu->upload_lock, NULL);
+    CHECK(pthread_mutex_init(&cu->upload_lock, NULL) == 0);
     if (open_device(cu, e)) {
         destroy_locks(cu);
         free(cu);

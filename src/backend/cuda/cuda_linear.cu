@@ -23,11 +23,12 @@ extern "C" {
 enum {
     SKINNY_SHARED = 208 * 1024, /* leaves a few KB of an SM to the small kernels before and after */
     MAX_STAGE = 16 * 1024,      /* bytes of W in a stage */
-    EARLY_PERCENT = 70, /* percent of the ring that is filled before wait_for_previous(); 0, 85 and 100 made a layer 0.9
-                         * to 1.0 % slower without adapters (docs/lab/decode-step.md) */
-    MIN_TILE_ROWS = 40, /* with fewer rows to a tile the cluster is doubled. Not tuned, but below the 64 rows of a
-                         * warpgroup; tiles of 32 rows for o and down were the same within 0.3 %
-                         * (docs/lab/decode-step.md) */
+    /* Percent of the ring that is filled before wait_for_previous(); 0, 85 and 100 made a layer 0.9 to 1.0 % slower
+     * without adapters (docs/lab/decode-step.md). */
+    EARLY_PERCENT = 70,
+    /* With fewer rows to a tile the cluster is doubled. Not tuned, but below the 64 rows of a warpgroup; tiles of 32
+     * rows for o and down were the same within 0.3 % (docs/lab/decode-step.md). */
+    MIN_TILE_ROWS = 40,
     FP8_SKINNY_ROWS = 448, /* of x: for more, 16-bit copies of FP8 weights and cuBLASLt are faster (docs/lab/fp8.md) */
     MAX_SPLITS = 8,
     MAX_STAGES = 48,

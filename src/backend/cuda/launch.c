@@ -4,7 +4,7 @@
 void device_failure_init(device_failure *f)
 {
     *f = (device_failure){.happened = false};
-    pthread_mutex_init(&f->lock, NULL);
+    CHECK(pthread_mutex_init(&f->lock, NULL) == 0);
 }
 
 void device_failure_deinit(device_failure *f)
