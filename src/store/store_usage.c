@@ -1,6 +1,6 @@
 /* store_usage.c - the store: what tenants have used, and what frontends tell each other of it
  *
- * A frontend's row says which of its batches was the last one; a batch is applied by whoever moves that on by one, in
+ * A frontend's row says which of its batches was the last one; a batch is applied by whoever moves that on to it, in
  * the same transaction. So a batch whose commit was not confirmed can be sent again: it is applied once. */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,8 @@ static void take_flushed(void *ctx, const char *const *c)
 }
 
 /* Whether the batch is still to be applied, into *fresh. Its frontend's row is held from now on. One that is not known
- * is new, or has been silent for so long that it was forgotten. */
+ * is new, or has been silent for so long that it was forgotten. Batches before this one that are missing are lost: the
+ * database was restored from a copy, and frontends that had written them must not stop at that. */
 static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
 {
     params id = {0}, next = {0};
@@ -33,8 +34,8 @@ static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
     int64_t flushed = -1;
     if (run(db, "INSERT INTO frontend (id, flushed, seen) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING", &id, e) < 0)
         return STORE_FAILED;
-    long n = run(db, "UPDATE frontend SET flushed = $2, seen = $3 WHERE id = $1 AND flushed = CAST($2 AS BIGINT) - 1",
-                 &next, e);
+    long n =
+        run(db, "UPDATE frontend SET flushed = $2, seen = $3 WHERE id = $1 AND flushed < CAST($2 AS BIGINT)", &next, e);
     *fresh = n == 1;
     if (n)
         return known(n);

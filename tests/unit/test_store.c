@@ -392,18 +392,20 @@ static void test_usage(void **state)
     b.n_load = 1;
     assert_int_equal(store_flush(other, &b, &e), 0);
     b.number = 4;
-    assert_int_equal(store_flush(other, &b, &e), -1); /* 3 is missing */
-    has("batch 4");
+    assert_int_equal(store_flush(other, &b, &e), 0); /* a database restored from a copy lacks 3 */
+    b.number = 3;
+    assert_int_equal(store_flush(other, &b, &e), -1);
+    has("batch 3");
     b.frontend = "f2";
     b.number = 1;
     b.now = 1005;
     assert_int_equal(store_flush(s, &b, &e), 0);
     expect_usage(s, &(store_period){.tenant = "a", .to = 100},
-                 "a base  7: 3 30 0 15\na sql d1g3 7: 2 4000000000 3 6\n");
-    expect_load(s, "f1", 1010, "a 9 12000000063 2 1\nb 1 2 0 0\n");
-    expect_load(s, "f2", 1010, "a 9 12000000063 2 1\nb 1 2 1 0\n");
-    expect_load(s, "f3", 1010, "a 9 12000000063 4 2\nb 1 2 1 0\n");
-    expect_load(s, "f3", 1011, "a 9 12000000063 2 1\nb 1 2 0 0\n"); /* f1 has been silent for too long */
+                 "a base  7: 4 40 0 20\na sql d1g3 7: 2 4000000000 3 6\n");
+    expect_load(s, "f1", 1010, "a 12 16000000084 2 1\nb 1 2 0 0\n");
+    expect_load(s, "f2", 1010, "a 12 16000000084 2 1\nb 1 2 1 0\n");
+    expect_load(s, "f3", 1010, "a 12 16000000084 4 2\nb 1 2 1 0\n");
+    expect_load(s, "f3", 1011, "a 12 16000000084 2 1\nb 1 2 0 0\n"); /* f1 has been silent for too long */
     store_close(s);
     store_close(other);
 }
