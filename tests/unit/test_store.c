@@ -468,6 +468,28 @@ static void test_full_disk(void **state)
     store_close(s);
 }
 
+/* A file that is not where it was is no store that others see: not until it is back, and none is made in its place. */
+static void test_moved_file(void **state)
+{
+    (void)state;
+    if (is_postgres)
+        return;
+    store *s = open_store();
+    store_tenant t = tenant_of("moved");
+    char *elsewhere = xasprintf("%s.moved", url);
+    assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_OK);
+    assert_int_equal(rename(url, elsewhere), 0);
+    assert_int_equal(store_remove_tenant(s, "test", "moved", &e), STORE_FAILED);
+    has("moved, replaced or deleted");
+    assert_int_equal(store_remove_tenant(s, "test", "moved", &e), STORE_FAILED);
+    has("the file is gone");
+    assert_int_equal(access(url, F_OK), -1);
+    assert_int_equal(rename(elsewhere, url), 0);
+    assert_int_equal(store_remove_tenant(s, "test", "moved", &e), STORE_OK);
+    store_close(s);
+    free(elsewhere);
+}
+
 static void test_bad_places(void **state)
 {
     (void)state;
@@ -489,13 +511,19 @@ static void test_bad_places(void **state)
 
 static int run_on_one(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tenants),    cmocka_unit_test(test_names),
-        cmocka_unit_test(test_keys),       cmocka_unit_test(test_grants),
-        cmocka_unit_test(test_audit),      cmocka_unit_test(test_usage),
-        cmocka_unit_test(test_adapters),   cmocka_unit_test(test_later_schema),
-        cmocka_unit_test(test_lost),       cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_bad_places), cmocka_unit_test(test_changes_at_the_same_time)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tenants),
+                                       cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_keys),
+                                       cmocka_unit_test(test_grants),
+                                       cmocka_unit_test(test_audit),
+                                       cmocka_unit_test(test_usage),
+                                       cmocka_unit_test(test_adapters),
+                                       cmocka_unit_test(test_later_schema),
+                                       cmocka_unit_test(test_lost),
+                                       cmocka_unit_test(test_full_disk),
+                                       cmocka_unit_test(test_moved_file),
+                                       cmocka_unit_test(test_bad_places),
+                                       cmocka_unit_test(test_changes_at_the_same_time)};
     return cmocka_run_group_tests_name(is_postgres ? "PostgreSQL" : "SQLite", tests, NULL, NULL);
 }
 
