@@ -340,6 +340,27 @@ static void test_audit(void **state)
     store_close(s);
 }
 
+/* What others may use of a tenant's adapters goes with it: a later tenant of its name is another. */
+static void test_grants_of_one_that_is_gone(void **state)
+{
+    (void)state;
+    static const char *const granted[] = {"acme/x", "acme/*", "acme-1/x", "Acme/x", "acme"};
+    store_tenant acme = tenant_of("acme"), bob = tenant_of("bob");
+    store *s = open_store();
+    assert_int_equal(store_add_tenant(s, "test", &acme, &e), STORE_OK);
+    assert_int_equal(store_add_tenant(s, "test", &bob, &e), STORE_OK);
+    for (size_t i = 0; i < sizeof granted / sizeof *granted; i++)
+        assert_int_equal(store_add_grant(s, "test", &(store_grant){"bob", granted[i]}, &e), STORE_OK);
+    assert_int_equal(store_remove_tenant(s, "test", "acme", &e), STORE_OK);
+    store_directory *d = store_read_directory(s, &e);
+    assert_int_equal(d->n_grants, 3);
+    for (size_t i = 0; i < d->n_grants; i++)
+        assert_true(strncmp(d->grant[i].adapter, "acme/", 5) != 0);
+    store_directory_free(d);
+    assert_int_equal(store_remove_tenant(s, "test", "bob", &e), STORE_OK);
+    store_close(s);
+}
+
 static void add_usage(void *ctx, const store_usage *u)
 {
     buf_printf(ctx, "%s %s %.4s %lld: %lld %lld %lld %lld\n", u->tenant, u->adapter, u->digest, (long long)u->hour,
@@ -511,19 +532,14 @@ static void test_bad_places(void **state)
 
 static int run_on_one(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tenants),
-                                       cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_keys),
-                                       cmocka_unit_test(test_grants),
-                                       cmocka_unit_test(test_audit),
-                                       cmocka_unit_test(test_usage),
-                                       cmocka_unit_test(test_adapters),
-                                       cmocka_unit_test(test_later_schema),
-                                       cmocka_unit_test(test_lost),
-                                       cmocka_unit_test(test_full_disk),
-                                       cmocka_unit_test(test_moved_file),
-                                       cmocka_unit_test(test_bad_places),
-                                       cmocka_unit_test(test_changes_at_the_same_time)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tenants),      cmocka_unit_test(test_names),
+        cmocka_unit_test(test_keys),         cmocka_unit_test(test_grants),
+        cmocka_unit_test(test_audit),        cmocka_unit_test(test_grants_of_one_that_is_gone),
+        cmocka_unit_test(test_usage),        cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_later_schema), cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_moved_file),
+        cmocka_unit_test(test_bad_places),   cmocka_unit_test(test_changes_at_the_same_time)};
     return cmocka_run_group_tests_name(is_postgres ? "PostgreSQL" : "SQLite", tests, NULL, NULL);
 }
 
