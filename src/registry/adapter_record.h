@@ -37,8 +37,8 @@ enum { RECORD_VERSIONS = 5 }; /* are kept: the current one and the newest others
  * business. */
 int adapter_name_check(const char *name, err *e);
 
-/* A new version is the current one from now on; strings are copied. Nothing changes if the current one has the same id.
- * What is too old is forgotten. */
+/* A new version is the current one from now on; strings are copied. If the current one has the same id, it keeps its number,
+ * and comes from the new source from now on. What is too old is forgotten. */
 void adapter_record_add(adapter_record *r, const adapter_version *v);
 
 /* An earlier version, or a later one again, is the current one; number 0: the one before the current one. */

@@ -225,6 +225,21 @@ def test_a_source_with_other_content_is_not_what_was_registered(hosts, site):
         assert "digest" in asker.ask("mine").json()["error"]["message"]
 
 
+def test_the_same_content_may_come_from_elsewhere_from_now_on(hosts, site):
+    """Its source moves: it is loaded again from the new place, is the version that it was, and hosts that lack it fetch it there."""
+    here = hosts(n_runners=1)
+    ann, ann_two = here.askers(here.store.tenant("ann", adapters=["mine", "sql"]))
+    s = site({**folders("sql"), **{f"/moved/{name}": data for name, data in files_of("sql").items()}})
+    operator = here.operators[0]
+    assert operator.load("mine", f"{s.url}/sql").status_code == 200
+    for path in folders("sql"):
+        del s.files[path]
+    got = operator("PUT", "/v1/adapters/mine", json={"source": f"{s.url}/moved"}).json()
+    assert got["current"] == 1 and [v["source"] for v in got["versions"]] == [f"{s.url}/moved"]
+    soon(lambda: ann_two.ask("mine").status_code == 200, "the other frontend knows the new place")
+    assert ann_two.text("mine") == ann.text("sql")
+
+
 def test_tenants_have_adapters_of_their_own(hosts, site):
     here = hosts(n_runners=1)
     s, operator = site({**folders("sql", "french"), "/big.tgz": tar_of({**files_of("sql"), "other": bytes(50_000_000)})}), here.operators[0]
