@@ -13,8 +13,7 @@ typedef struct {
     process_starter processes;
     const char *const *args; /* [n_args] options of `punica fetcher`; borrowed. None: nothing can be fetched */
     int n_args;
-    void (*done)(void *ctx, const char *id,
-                 const char *error); /* error "": it is there. Perhaps from within fetcher_want() */
+    void (*done)(void *ctx, const Fetched *what); /* perhaps from within fetcher_want() */
     void *ctx;
 } fetcher_options;
 
@@ -23,7 +22,7 @@ typedef struct fetcher fetcher;
 fetcher *fetcher_new(const fetcher_options *o);
 void fetcher_free(fetcher *f); /* what is under way is ended; f may be NULL */
 
-/* What is wanted more than once is fetched once. */
+/* What is wanted more than once by the same name from the same source is fetched once. */
 void fetcher_want(fetcher *f, const Want *w);
 
 #endif

@@ -38,7 +38,7 @@ typedef struct {
     unsigned char *waiting; /* [waiting_bytes] the packed Request; NULL: it is in the engine */
     size_t waiting_bytes;
     char *fetchable; /* the id of its adapter, if that has a source; else NULL */
-    char *wanted;    /* the id of the adapter it waits for; NULL: it is here */
+    char *wanted;    /* its adapter's name and source, which it waits for; NULL: it is here */
     double wanted_at;
     bool has_come;
     int n_wants;
@@ -217,6 +217,12 @@ static double retry_after(add_status failed)
     return failed == ADD_UNAVAILABLE ? UNAVAILABLE : 0;
 }
 
+/* Which of several wants of the same content: the runner may fetch it from more than one place. */
+static char *want_text(const char *adapter, const char *source)
+{
+    return xasprintf("%s\n%s", adapter, source);
+}
+
 /* Nobody who hears it is noticed at the next Step. */
 static void send_want(worker *w, const Request *r, const wire_sampling *asked)
 {
@@ -260,7 +266,7 @@ static add_status find_files(worker *w, const Request *r, const wire_sampling *a
         return ADD_UNAVAILABLE;
     }
     free(j->wanted);
-    j->wanted = xstrdup(asked->wire->adapter_id);
+    j->wanted = want_text(r->adapter, asked->wire->adapter_source);
     j->wanted_at = now;
     j->has_come = false;
     send_want(w, r, asked);
@@ -411,12 +417,13 @@ static void receive_command(worker *w, const Command *c)
 /* The runner has what was wanted, or cannot get it. */
 static void receive_fetched(worker *w, const Fetched *f)
 {
+    char *failed = *f->error ? want_text(f->adapter, f->source) : NULL;
     for (size_t i = 0; i < w->n_jobs; i++) {
         work *j = &w->jobs[i];
-        if (!j->wanted || strcmp(j->wanted, f->id) != 0)
+        if (!j->wanted || strcmp(j->fetchable, f->id) != 0 || (failed && strcmp(j->wanted, failed) != 0))
             continue;
         w->has_come = j->has_come = true;
-        if (!*f->error)
+        if (!failed)
             continue;
         err e;
         err_set(&e, "the adapter cannot be fetched to the host that is to serve it: %s", f->error);
@@ -424,6 +431,7 @@ static void receive_fetched(worker *w, const Fetched *f)
         remove_job(w, j);
         i--;
     }
+    free(failed);
 }
 
 /* Forget everything. */

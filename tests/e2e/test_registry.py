@@ -406,6 +406,34 @@ def test_stalled_sources_of_many_tenants_hold_up_no_other(hosts, site):
             t.join(60)
 
 
+def test_nobody_waits_for_what_another_brings_of_the_same_content(hosts, site):
+    """Two tenants have an adapter that is the same bytes, from sources of their own, and one's source has become slow: on a frontend's host and
+    on a runner's, the other has the adapter from its own, and hears nothing of the slow one."""
+    here = hosts(n_runners=1, options=("--stall-seconds", 60))
+    ann, eve = (here.askers(here.store.tenant(name, "--max-adapters", 2)) for name in ("ann", "eve"))
+    mine, theirs = site(folders("sql")), site(folders("sql"))
+    assert ann[0].load("own", f"{mine.url}/sql").status_code == eve[0].load("own", f"{theirs.url}/sql").status_code == 200
+    soon(lambda: "own" in ann[1].models() and "own" in eve[1].models(), "the other frontend knows both")
+    ended, stopped = threading.Event(), []
+
+    def stall(handler, data):
+        stopped.append(handler.path)
+        ended.wait(120)
+        handler.whole_or_range(data)
+    theirs.how[f"/sql/{WEIGHTS}"] = stall
+    slow = [threading.Thread(target=eve[i].ask, args=("own",)) for i in range(2)]
+    try:
+        for i in range(2):                          # the runner lacks it, then the other frontend does
+            slow[i].start()
+            wait_for(lambda i=i: len(stopped) == i + 1, "the slow source is asked")
+            assert ann[i].text("own")
+    finally:
+        ended.set()
+        for thread in slow:
+            if thread.ident:
+                thread.join(60)
+
+
 def test_where_an_adapter_is(hosts, site):
     """Its tier and load times: with its source, on disk, on the device; and in the metrics."""
     here = hosts(n_runners=1)
