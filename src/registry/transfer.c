@@ -31,6 +31,7 @@ typedef struct {
     size_t at;           /* bytes it has */
     size_t most;         /* it ever had */
     char etag[MAX_ETAG]; /* of what the part is of; "": nobody knows, or it is a weak one */
+    bool is_disk_full;   /* or otherwise takes no more: the part is not left there */
 
     /* Of the reply that is being read. */
     long status;
@@ -197,6 +198,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
     }
     if (write_all(t->fd, data, n)) {
         give_up(t, strerror(errno));
+        t->is_disk_full = true;
         return 0;
     }
     t->at += n;
@@ -465,9 +467,9 @@ transfer_result transfer_file(const transfer_rules *r, const char *url, const ch
         err_set(e, "%s: %s", path, strerror(errno));
         result = TRANSFER_FAILED;
     }
-    if (result != TRANSFER_FAILED)
+    if (result != TRANSFER_FAILED || t.is_disk_full)
         unlink(t.etag_path);
-    if (result == TRANSFER_ABSENT)
+    if (result == TRANSFER_ABSENT || t.is_disk_full)
         unlink(t.part);
     free(t.part);
     free(t.etag_path);

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import resource
 import subprocess
 import tarfile
 import threading
@@ -208,6 +209,16 @@ def test_killed_in_the_middle_and_continued_by_the_next(fetch, site):
     del s.how[path]
     fetch(f"{s.url}/mine", *LOCAL)
     assert s.ranges(path) == [None, f"bytes={HALF}-"]
+
+
+def test_what_the_disk_has_no_room_for_is_not_left_there(fetch, site):
+    s = site({**FOLDER, "/a.tar": tar_of(FILES, "w")})
+    for source in (f"{s.url}/mine", f"{s.url}/a.tar"):
+        done = subprocess.run([PROGRAM, *fetch.args(source, *LOCAL)], capture_output=True, text=True, restore_signals=False,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (HALF, resource.RLIM_INFINITY)))
+        assert done.returncode == 2 and "File too large" in done.stderr and str(fetch.cache) not in done.stderr
+        assert not any((fetch.cache / ".downloads").iterdir()) and fetch.kept() == []
+    fetch(f"{s.url}/mine", *LOCAL)
 
 
 def test_what_changed_meanwhile_is_fetched_anew(fetch, site):
