@@ -156,6 +156,8 @@ def test_bad_sources(fetch, source, says):
 
 def test_what_does_not_fit_the_base_or_the_limit_is_not_kept(fetch, tmp_path):
     assert "bytes" in fetch.refuses(ADAPTER, "--max-adapter-bytes", 100000)
+    said = fetch.refuses(ADAPTER, "--cache-bytes", 100000)
+    assert "the disk cache has 100000 in all" in said and str(fetch.cache) not in said           # tenants are told, too
     other = Golden(next(f for f in FAMILIES if f.name == "mistral"))
     done = fetch.punica("adapter", "fetch", ADAPTER, "--model", other.model, "--cache", fetch.cache)
     assert done.returncode == 2 and "file:" in done.stderr and "tensor" in done.stderr
