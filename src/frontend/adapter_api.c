@@ -150,7 +150,7 @@ static json_t *describe(const adapter_wish *w, const char *full, const adapter_r
     json_object_set_new(o, "name", json_string(shown_name(w, full)));
     bool on_disk = file_is_dir(dir);
     json_object_set_new(o, "on_disk", json_boolean(on_disk));
-    tiers_describe(opt->tiers, id, on_disk, o);
+    tiers_describe(opt->tiers, full, id, on_disk, o);
     free(dir);
     return o;
 }

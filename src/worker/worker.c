@@ -563,8 +563,9 @@ static void add_resident(void *ctx, const adapter_resident *r)
     resident_list *l = ctx;
     const char *hex;
     adapter_key_split(r->name, &hex);
-    if (!hex || l->n == MAX_RESIDENTS || digest_from_hex(&l->of[l->n], hex))
+    if (!hex || l->n == MAX_RESIDENTS)
         return;
+    digest_of_parts(&l->of[l->n], &(digest_part){r->name, strlen(r->name)}, 1);
     Resident *to = l->list[l->n] = &l->at[l->n];
     *to = (Resident)RESIDENT__INIT;
     to->digest = (ProtobufCBinaryData){.data = l->of[l->n].byte, .len = DIGEST_BYTES};

@@ -438,8 +438,9 @@ def test_where_an_adapter_is(hosts, site):
     """Its tier and load times: with its source, on disk, on the device; and in the metrics."""
     here = hosts(n_runners=1)
     one, two = here.operators
-    ann = here.askers(here.store.tenant("ann", adapters=["mine"]))[0]
+    ann = here.askers(here.store.tenant("ann", "--max-adapters", 1, adapters=["mine"]))[0]
     s = site(folders("sql"))
+    assert ann.load("twin", f"{s.url}/sql").status_code == 200
     got = one.load("mine", f"{s.url}/sql").json()
     assert got["tier"] == "disk" and got["memory"] == []
     soon(lambda: two.show("mine").json()["tier"] == "source", "a host that never had it")
@@ -450,6 +451,8 @@ def test_where_an_adapter_is(hosts, site):
         assert at["tier"] == "device" and at["loaded_from"] == "disk" and 0 < at["load_seconds"] < 60 and at["gpu"]
         page = operator("GET", "/metrics").text
         assert 'punica_adapters_in_memory{tier="device"} 1' in page and "punica_adapter_load_from_disk_seconds_count 1" in page
+    twin = ann.show("twin").json()                  # the same content of others is nothing that a tenant should hear of
+    assert twin["tier"] == "disk" and twin["memory"] == []
 
 
 def test_commands_on_a_store(punica, hosts, site, tmp_path, monkeypatch):
