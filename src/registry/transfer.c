@@ -19,7 +19,14 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { MAX_REDIRECTS = 5, MAX_ETAG = 256, FRUITLESS_TRIES = 3, CONNECT_MS = 10000, SLOW_BYTES = 1024 };
+enum {
+    MAX_REDIRECTS = 5,
+    MAX_ETAG = 256,
+    FRUITLESS_TRIES = 3,
+    CONNECT_MS = 10000,
+    SLOW_BYTES = 1024,
+    MAX_HEADS = 1 << 20
+};
 
 /* The file, and the try that is on. */
 typedef struct {
@@ -32,6 +39,8 @@ typedef struct {
     size_t most;         /* it ever had */
     char etag[MAX_ETAG]; /* of what the part is of; "": nobody knows, or it is a weak one */
     bool is_disk_full;   /* or otherwise takes no more: the part is not left there */
+
+    size_t heads; /* bytes of this try's heads and trailers, of which libcurl keeps every one */
 
     /* Of the reply that is being read. */
     long status;
@@ -163,6 +172,11 @@ static size_t on_header(char *line, size_t size, size_t count, void *ctx)
 {
     transfer *t = ctx;
     size_t len = size * count;
+    t->heads += len;
+    if (t->heads > MAX_HEADS) {
+        give_up(t, "the server sends header fields without end");
+        return 0;
+    }
     if (len > 5 && strncmp(line, "HTTP/", 5) == 0)
         begin_reply(t, line, len);
     else if (len <= 2 && t->status >= 200 && (t->status < 300 || t->status >= 400)) {
@@ -318,6 +332,7 @@ static CURLcode try_once(transfer *t, double left, char problem[CURL_ERROR_SIZE]
     CURL *c = curl_easy_init();
     CHECK(c);
     t->status = 0;
+    t->heads = 0;
     t->is_final = t->has_why = false;
     t->refused[0] = problem[0] = 0;
     if (!t->etag[0])

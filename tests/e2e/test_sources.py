@@ -259,6 +259,19 @@ def endless(handler, _):
         handler.close_connection = True
 
 
+def endless_trailers(handler, _):
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    try:
+        handler.wfile.write(b"0\r\n")
+        for _ in range(10000):                      # 100 MB
+            handler.wfile.write((b"x: " + b"x" * 995 + b"\r\n") * 10)
+    except OSError:
+        pass
+    handler.close_connection = True
+
+
 def wrong_range(handler, data):
     if not handler.headers["Range"]:
         return handler.whole_or_range(data, send=HALF)
@@ -272,12 +285,13 @@ def wrong_range(handler, data):
     (claim(lambda data: "many"), "adapter_model.safetensors"),
     (claim(lambda data: -5), "adapter_model.safetensors"),
     (endless, "larger than the 1000000 bytes"),
+    (endless_trailers, "header fields without end"),
     (wrong_range, "another range"),
     (lambda h, data: h.reply(200, b""), "adapter_model.safetensors"),
     (lambda h, data: h.reply(500, b"sorry"), "answered 500"),
     (lambda h, data: h.reply(204, b""), "answered 204"),
     (lambda h, data: h.wfile.write(b"what?\r\n\r\n"), "adapter_model.safetensors"),
-], ids=["long", "short", "huge", "word", "negative", "endless", "range", "empty", "500", "204", "noise"])
+], ids=["long", "short", "huge", "word", "negative", "endless", "trailers", "range", "empty", "500", "204", "noise"])
 def test_servers_that_lie(fetch, site, how, says):
     s = site(FOLDER, {f"/mine/{WEIGHTS}": how})
     began = time.monotonic()
