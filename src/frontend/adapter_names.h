@@ -22,6 +22,10 @@ const char *adapter_name_split(const char *full, char owner[ADAPTER_OWNER]);
 /* Whether a name can be one at all. */
 int adapter_names_check(const adapter_names *n, const char *full, err *e);
 
+/* Whether a source is one for all hosts, as those in a store have to be: a path that depends on where a process runs is
+ * not. */
+int adapter_names_check_source(bool is_in_store, const source *s, err *e);
+
 /* Whether its owner might add it now, before anything is fetched; *room: how many bytes it may have. */
 store_result adapter_names_may_add(const adapter_names *n, const char *full, bool replace, bool trusted, int64_t *room,
                                    err *e);

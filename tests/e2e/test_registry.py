@@ -472,6 +472,10 @@ def test_commands_on_a_store(punica, hosts, site, tmp_path, monkeypatch):
     assert "already" in punica.refuses("adapter", "add", "mine", f"{s.url}/sql", *fetched, "--store", here.store.url)
     adapter("add", "mine", f"{s.url}/french", "--replace", *fetched)
     adapter("add", "ann/own", f"{s.url}/french", *fetched)
+    said = punica.refuses("adapter", "add", "here", "file:sql", *fetched, "--store", here.store.url)
+    assert "file:sql" in said and "whole path" in said
+    got = here.operators[0].load("here", "file:sql")
+    assert got.status_code == 400 and "whole path" in got.json()["error"]["message"]
     assert 'no tenant "nobody"' in punica.refuses("adapter", "add", "nobody/own", f"{s.url}/french", *fetched, "--store", here.store.url)
     shown = adapter("show", "mine", "--json")
     assert json.loads(shown)["current"] == 2 and "secret" not in shown
