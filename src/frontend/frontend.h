@@ -37,11 +37,10 @@ typedef struct {
     const char *tls_cert, *tls_key; /* PEM files: clients speak TLS; NULL: they do not */
     const char *const *origin;      /* [n_origins] web pages from which browsers may ask, "https://HOST", or "*": any */
     int n_origins;
-    const char *store;            /* store.h: where tenants and their keys are; NULL: there are none */
-    const char *const *admin_key; /* [n_admin_keys] one of which operators show */
-    int n_admin_keys;
-    int context, vocab; /* of the model */
-    const int *eos;     /* [n_eos] its end tokens */
+    const char *store;          /* store.h: where tenants and their keys are; NULL: there are none */
+    const char *admin_key_file; /* of secrets_read(): operators show one of its keys; NULL: there are none */
+    int context, vocab;         /* of the model */
+    const int *eos;             /* [n_eos] its end tokens */
     int n_eos;
     size_t max_body;       /* bytes of a request */
     size_t max_memory;     /* bytes of all large bodies, prompts and outputs together */
@@ -70,7 +69,8 @@ const char *frontend_address(const frontend *f); /* "HOST:PORT" */
 
 const char *frontend_scheme(const frontend *f); /* "http" or "https" */
 
-/* Read the certificate for clients again; it holds for connections made from now on. On -1 all is as it was. */
+/* Read the certificate for clients, which holds for connections made from now on, and the operators' keys again. On -1
+ * what could not be read is as it was. */
 int frontend_reload(frontend *f, err *e);
 
 /* Tokens of prompt and output together that a request may have: as many as the model allows and the GPUs hold. 0: no
