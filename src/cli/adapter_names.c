@@ -117,7 +117,9 @@ static int fetch(const fetch_args *f, err *e)
     model_config base;
     if (source_parse(&s, f->source, e))
         return -1;
-    int status = model_config_read(&base, f->model_dir, e);
+    int status = adapter_names_check_source(f->name && f->store, &s, e);
+    if (status == 0)
+        status = model_config_read(&base, f->model_dir, e);
     if (status == 0) {
         status =
             shelf_open(&to, &(place){.cache = f->a.cache, .store = f->name ? f->store : NULL}, f->a.cache_bytes, e);

@@ -240,7 +240,7 @@ static void reload(const cluster_role *r)
     if (r->log_file && log_open_file(r->log_file, &e))
         log_error("%s; the log goes on where it was", e.msg);
     if (r->reload && r->reload(r->ctx, &e))
-        log_error("%s; the certificate for clients stays as it was", e.msg);
+        log_error("%s; it stays as it was", e.msg);
     if (r->own && credentials_load(r->own, &r->files, &e))
         log_error("%s; secret and certificates stay as they were", e.msg);
     else if (r->own)

@@ -47,12 +47,8 @@ static int apply_store(listen_args *a, frontend_options *o, err *e)
             "--api-key is for servers without --store: there each tenant has keys of its own (punica tenant key add)");
     if (a->admin_key_file && !a->store)
         return err_set(e, "--admin-key-file is for servers with --store");
-    if (a->admin_key_file && secrets_read(a->admin_key_file, a->admin_key, e))
-        return -1;
     o->store = a->store;
-    o->admin_key = (const char *const *)a->admin_key;
-    while (o->n_admin_keys < MAX_SECRETS && a->admin_key[o->n_admin_keys])
-        o->n_admin_keys++;
+    o->admin_key_file = a->admin_key_file;
     return 0;
 }
 
@@ -103,6 +99,4 @@ void listen_args_release(listen_args *a)
     free(a->keys.items);
     free(a->origins.items);
     free(a->listen);
-    for (int i = 0; i < MAX_SECRETS; i++)
-        free(a->admin_key[i]);
 }

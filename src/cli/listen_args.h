@@ -5,7 +5,6 @@
 #include "cli/options.h"
 #include "cli/store_args.h"
 #include "frontend/frontend.h"
-#include "net/secret.h"
 
 typedef struct {
     const char *host;
@@ -14,8 +13,7 @@ typedef struct {
     const char *tls_cert, *tls_key;
     const char *store, *admin_key_file;
     bool open;
-    char *admin_key[MAX_SECRETS]; /* owned */
-    char *listen;                 /* owned: HOST:PORT */
+    char *listen; /* owned: HOST:PORT */
 } listen_args;
 
 /* Checks the options and puts them into o, which borrows them. 0, or -1 with e set. a->port must be -1 before options

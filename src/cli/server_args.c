@@ -88,7 +88,7 @@ int server_args_parse(server_args *a, server_kind kind, command_line line, int a
         {CLIENTS, {"store", OPT_STRING, &at->store, "URL", STORE_HELP}},
         {CLIENTS,
          {"admin-key-file", OPT_STRING, &at->admin_key_file, "FILE",
-          "the operators' key: with it, /metrics tells of tenants and /admin/v1/ is open"}},
+          "the operators' key: with it, /metrics tells of tenants and /admin/v1/ is open; SIGHUP reads it again"}},
         {CLIENTS,
          {"open", OPT_FLAG, &at->open, NULL,
           "listen also where others than this host reach it, though nobody needs a key"}},

@@ -150,7 +150,7 @@ static json_t *describe(const adapter_wish *w, const char *full, const adapter_r
     json_object_set_new(o, "name", json_string(shown_name(w, full)));
     bool on_disk = file_is_dir(dir);
     json_object_set_new(o, "on_disk", json_boolean(on_disk));
-    tiers_describe(opt->tiers, id, on_disk, o);
+    tiers_describe(opt->tiers, full, id, on_disk, o);
     free(dir);
     return o;
 }
@@ -235,6 +235,10 @@ static int fetch_files(adapter_wish *w)
         o.max_bytes = (size_t)w->room;
     if (source_parse(&s, w->source, &e))
         return refuse(w, 400, "lora_path", NULL, e.msg);
+    if (!w->owner && adapter_names_check_source(a->o.accounts, &s, &e)) {
+        source_deinit(&s);
+        return refuse(w, 400, "lora_path", NULL, e.msg);
+    }
     if (fetch_adapter(a->o.cache, &s, &o, a->o.base, &w->got, &w->pin, &e)) {
         w->pin = (disk_pin){0};
         source_deinit(&s);

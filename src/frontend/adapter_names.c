@@ -30,6 +30,13 @@ int adapter_names_check(const adapter_names *n, const char *full, err *e)
     return adapter_name_check(n->store ? adapter_name_split(full, owner) : full, e);
 }
 
+int adapter_names_check_source(bool is_in_store, const source *s, err *e)
+{
+    if (!is_in_store || s->kind != SOURCE_FILE || s->url[0] == '/')
+        return 0;
+    return err_set(e, "%s: all hosts read it, wherever their processes run; give its whole path", s->shown);
+}
+
 /* Reads a record from the document that the store has of it. */
 static int read_record(const char *text, adapter_record *out, err *e)
 {

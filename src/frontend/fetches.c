@@ -154,11 +154,14 @@ void fetches_free(fetches *f)
     free(f);
 }
 
-static fetching *find(const fetches *f, const char *id)
+/* Of the same name and source alone: nobody waits for a source that another has chosen, though the content be the same.
+ */
+static fetching *find(const fetches *f, const registered *what)
 {
     fetching *g;
     TAILQ_FOREACH(g, &f->all, entry)
-    if (strcmp(g->id, id) == 0)
+    if (strcmp(g->id, what->id) == 0 && strcmp(g->name, what->name) == 0 && strcmp(g->source, what->source) == 0 &&
+        g->trusted == what->trusted)
         return g;
     return NULL;
 }
@@ -180,7 +183,7 @@ static fetching *add(fetches *f, const registered *what)
 
 fetch_wait *fetches_ask(fetches *f, const registered *what, void (*told)(void *ctx, const err *why), void *ctx)
 {
-    fetching *g = find(f, what->id);
+    fetching *g = find(f, what);
     g = g ? g : add(f, what);
     fetch_wait *w = XNEW(fetch_wait);
     *w = (fetch_wait){.done = told, .ctx = ctx, .of = &g->waiting};

@@ -16,6 +16,7 @@
 #include "frontend/answer.h"
 #include "frontend/fetches.h"
 #include "frontend/routes.h"
+#include "net/secret.h"
 #include "net/tls.h"
 #include "registry/registry.h"
 #include "text/token_bytes.h"
@@ -43,6 +44,7 @@ struct frontend {
     sampling_defaults defaults;
     int *eos;
     char *tls_cert, *tls_key; /* files; NULL: no TLS */
+    char *admin_key_file;     /* NULL: no operators */
     routes routes;
     struct event *drain; /* looks whether all calls are answered */
     double drain_seconds, drain_until;
@@ -110,19 +112,42 @@ static int start_http(frontend *f, const frontend_options *o, err *e)
     f->routes.server = f->http;
     if (!f->http)
         return err_wrap(e, "--listen");
-    if (!o->tls_cert)
-        return 0;
-    f->tls_cert = xstrdup(o->tls_cert);
-    f->tls_key = xstrdup(o->tls_key);
+    f->tls_cert = o->tls_cert ? xstrdup(o->tls_cert) : NULL;
+    f->tls_key = o->tls_key ? xstrdup(o->tls_key) : NULL;
+    f->admin_key_file = o->admin_key_file ? xstrdup(o->admin_key_file) : NULL;
     return frontend_reload(f, e);
 }
 
-int frontend_reload(frontend *f, err *e)
+static int read_admin_keys(frontend *f, err *e)
+{
+    char *key[MAX_SECRETS] = {NULL};
+    int n = 0;
+    if (!f->admin_key_file)
+        return 0;
+    if (secrets_read(f->admin_key_file, key, e))
+        return -1;
+    while (n < MAX_SECRETS && key[n])
+        n++;
+    api_keys_deinit(&f->routes.admin);
+    api_keys_init(&f->routes.admin, (const char *const *)key, n);
+    for (int i = 0; i < n; i++)
+        free(key[i]);
+    return 0;
+}
+
+static int read_certificate(frontend *f, err *e)
 {
     SSL_CTX *tls = f->tls_cert ? tls_serving(f->tls_cert, f->tls_key, e) : NULL;
     if (tls)
         http_server_set_tls(f->http, tls);
     return f->tls_cert && !tls ? -1 : 0;
+}
+
+int frontend_reload(frontend *f, err *e)
+{
+    err other;
+    int status = read_admin_keys(f, e);
+    return read_certificate(f, status ? &other : e) || status ? -1 : 0;
 }
 
 static void hear_residents(void *ctx, const Residents *r)
@@ -261,7 +286,7 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
                          .more_metrics = o->more_metrics,
                          .metrics_ctx = o->metrics_ctx};
     api_keys_init(&f->routes.keys, o->key, o->n_keys);
-    api_keys_init(&f->routes.admin, o->admin_key, o->n_admin_keys);
+    api_keys_init(&f->routes.admin, NULL, 0);
     cors_init(&f->routes.cors, o->origin, o->n_origins);
     if (load(f, o, e) == 0 && open_accounts(f, o, e) == 0 && open_adapter_api(f, o, e) == 0 &&
         start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0) {
@@ -302,6 +327,7 @@ void frontend_free(frontend *f)
     cors_deinit(&f->routes.cors);
     free(f->tls_cert);
     free(f->tls_key);
+    free(f->admin_key_file);
     api_keys_deinit(&f->routes.admin);
     free(f->eos);
     free(f);

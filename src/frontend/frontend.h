@@ -36,11 +36,10 @@ typedef struct {
     const char *tls_cert, *tls_key; /* PEM files: clients speak TLS; NULL: they do not */
     const char *const *origin;      /* [n_origins] web pages from which browsers may ask, "https://HOST", or "*": any */
     int n_origins;
-    const char *store;            /* store.h: where tenants and their keys are; NULL: there are none */
-    const char *const *admin_key; /* [n_admin_keys] operators show one */
-    int n_admin_keys;
-    int context, vocab; /* of the model */
-    const int *eos;     /* [n_eos] its end tokens */
+    const char *store;          /* store.h: where tenants and their keys are; NULL: there are none */
+    const char *admin_key_file; /* for secrets_read(): operators show one of its keys; NULL: there are none */
+    int context, vocab;         /* of the model */
+    const int *eos;             /* [n_eos] its end tokens */
     int n_eos;
     size_t max_body;       /* bytes of a request */
     size_t max_memory;     /* bytes of all large bodies, prompts and outputs together */
@@ -70,7 +69,8 @@ const char *frontend_address(const frontend *f); /* "HOST:PORT" */
 
 const char *frontend_scheme(const frontend *f); /* "http" or "https" */
 
-/* Reads the certificate for clients again, for connections made from now on. -1 with e set and nothing changed. */
+/* Reads the certificate for clients, for connections made from now on, and the operators' keys again. -1 with e set:
+ * what could not be read is as it was. */
 int frontend_reload(frontend *f, err *e);
 
 /* Returns the most tokens of prompt and output together: as many as the model allows and the GPUs hold. 0: no GPU is

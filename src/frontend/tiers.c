@@ -124,30 +124,27 @@ void tiers_hear(tiers *t, const Residents *r)
     pthread_mutex_unlock(&t->lock);
 }
 
-void tiers_describe(tiers *t, const char *id, bool on_disk, json_t *o)
+void tiers_describe(tiers *t, const char *full, const char *id, bool on_disk, json_t *o)
 {
-    char hex[DIGEST_HEX] = {0};
     digest d;
     unsigned nearest = on_disk ? TIER_DISK : N_TIERS;
     json_t *memory = json_array();
-    memcpy(hex, id, strnlen(id, DIGEST_HEX - 1));
-    if (digest_from_hex(&d, hex) == 0) {
-        pthread_mutex_lock(&t->lock);
-        forget_silent(t, clock_now());
-        for (size_t i = 0; i < t->n; i++) {
-            const resident *r = find(&t->gpus[i], &d);
-            if (!r)
-                continue;
-            nearest = r->tier < nearest ? r->tier : nearest;
-            json_t *one = json_pack("{s:s, s:s}", "gpu", t->gpus[i].uuid, "tier", tier_name[r->tier]);
-            if (r->tier == TIER_DEVICE) {
-                json_object_set_new(one, "loaded_from", json_string(tier_name[r->from]));
-                json_object_set_new(one, "load_seconds", json_real(r->seconds));
-            }
-            json_array_append_new(memory, one);
+    digest_of_parts(&d, (digest_part[]){{full, strlen(full)}, {"@", 1}, {id, strnlen(id, DIGEST_HEX - 1)}}, 3);
+    pthread_mutex_lock(&t->lock);
+    forget_silent(t, clock_now());
+    for (size_t i = 0; i < t->n; i++) {
+        const resident *r = find(&t->gpus[i], &d);
+        if (!r)
+            continue;
+        nearest = r->tier < nearest ? r->tier : nearest;
+        json_t *one = json_pack("{s:s, s:s}", "gpu", t->gpus[i].uuid, "tier", tier_name[r->tier]);
+        if (r->tier == TIER_DEVICE) {
+            json_object_set_new(one, "loaded_from", json_string(tier_name[r->from]));
+            json_object_set_new(one, "load_seconds", json_real(r->seconds));
         }
-        pthread_mutex_unlock(&t->lock);
+        json_array_append_new(memory, one);
     }
+    pthread_mutex_unlock(&t->lock);
     json_object_set_new(o, "tier", json_string(nearest < N_TIERS ? tier_name[nearest] : "source"));
     json_object_set_new(o, "memory", memory);
 }

@@ -19,9 +19,9 @@ void tiers_free(tiers *t); /* t may be NULL */
 /* Takes in what a GPU has in memory, in place of what it had before. */
 void tiers_hear(tiers *t, const Residents *r);
 
-/* Adds to o "tier", the nearest one that the adapter of this id is at, and "memory", the GPUs that have it. on_disk: of
- * this host. */
-void tiers_describe(tiers *t, const char *id, bool on_disk, json_t *o);
+/* Adds to o "tier", the nearest one that the adapter of this full name and id is at, and "memory", the GPUs that have
+ * it. on_disk: of this host. What other names have of the same content is not told. */
+void tiers_describe(tiers *t, const char *full, const char *id, bool on_disk, json_t *o);
 
 /* Appends how many adapters are in memory, and how long they took to get there. */
 void tiers_write_metrics(tiers *t, buf *out);

@@ -39,24 +39,33 @@ static void forget_one(adapter_record *r)
     r->current -= r->current > i;
 }
 
-static adapter_version *append(adapter_record *r, const adapter_version *v)
+static adapter_version copy_version(const adapter_version *v, int number)
+{
+    adapter_version to = *v;
+    to.number = number;
+    to.source = xstrdup(v->source);
+    to.url = xstrdup(v->url ? v->url : "");
+    to.revision = xstrdup(v->revision);
+    to.by = xstrdup(v->by);
+    return to;
+}
+
+static void append(adapter_record *r, const adapter_version *v, int number)
 {
     r->version = xgrow(r->version, &r->cap, r->n + 1, sizeof *r->version);
-    adapter_version *to = &r->version[r->n++];
-    *to = *v;
-    to->source = xstrdup(v->source);
-    to->url = xstrdup(v->url ? v->url : "");
-    to->revision = xstrdup(v->revision);
-    to->by = xstrdup(v->by);
-    return to;
+    r->version[r->n++] = copy_version(v, number);
 }
 
 void adapter_record_add(adapter_record *r, const adapter_version *v)
 {
-    if (r->n && strcmp(r->version[r->current].id, v->id) == 0)
+    adapter_version *now = r->n ? &r->version[r->current] : NULL;
+    if (now && strcmp(now->id, v->id) == 0) {
+        adapter_version same = copy_version(v, now->number);
+        free_version(now);
+        *now = same;
         return;
-    int number = r->n ? r->version[r->n - 1].number + 1 : 1;
-    append(r, v)->number = number;
+    }
+    append(r, v, r->n ? r->version[r->n - 1].number + 1 : 1);
     r->current = r->n - 1;
     while (r->n > RECORD_VERSIONS)
         forget_one(r);
@@ -140,7 +149,7 @@ static int add_json(adapter_record *r, const json_t *o, err *e)
                          .bytes = bytes,
                          .rank = (int)rank};
     snprintf(v.id, sizeof v.id, "%s", id);
-    append(r, &v);
+    append(r, &v, v.number);
     return 0;
 }
 

@@ -37,8 +37,8 @@ enum { RECORD_VERSIONS = 5 }; /* that a record keeps: the current one and the ne
  * 0, or -1 with e set. */
 int adapter_name_check(const char *name, err *e);
 
-/* Adds a version, which becomes the current one; strings are copied, the number is set here. Nothing changes if the
- * current one has the same id. Beyond RECORD_VERSIONS, the oldest is forgotten. */
+/* Adds a version, which becomes the current one; strings are copied, the number is set here. If the current one has the
+ * same id, it keeps its number and has the new source from now on. Beyond RECORD_VERSIONS, the oldest is forgotten. */
 void adapter_record_add(adapter_record *r, const adapter_version *v);
 
 /* Makes another version the current one; number 0: the one before it. -1 with e set: there is none. */

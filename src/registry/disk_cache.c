@@ -187,10 +187,10 @@ static int make_room(const disk_cache *c, err *e)
         if (id)
             log_info("adapter %.12s left the disk cache", id);
     }
-    int status = c->max_bytes && l.bytes > c->max_bytes
-                     ? err_set(e, "the disk cache %s is full: %zu bytes are in use, and its limit is %zu", c->dir,
-                               l.bytes, c->max_bytes)
-                     : 0;
+    int status =
+        c->max_bytes && l.bytes > c->max_bytes
+            ? err_set(e, "the disk cache is full: %zu bytes are in use, and its limit is %zu", l.bytes, c->max_bytes)
+            : 0;
     free_items(&l);
     map_free(kept);
     return status;
@@ -392,7 +392,7 @@ int disk_cache_keep(const disk_cache *c, disk_work *w, const char *tree, const c
 {
     size_t bytes = adapter_files_bytes(tree);
     if (c->max_bytes && bytes > c->max_bytes) /* evict nothing for what cannot fit anyway */
-        return err_set(e, "it is %zu bytes, and the disk cache %s has %zu in all", bytes, c->dir, c->max_bytes);
+        return err_set(e, "it is %zu bytes, and the disk cache has %zu in all", bytes, c->max_bytes);
     if (sync_tree(tree, e))
         return -1;
     int lock = lock_all(c, e);

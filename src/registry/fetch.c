@@ -239,6 +239,8 @@ int fetch_adapter(disk_cache *c, const source *s, const fetch_options *o, const 
     if (status == 0)
         status = disk_cache_keep(c, &work, f.tree, out->id, pin, e);
     if (status)
+        err_hide_folder(e, f.dir); /* tenants are told */
+    if (status)
         disk_cache_leave(c, &work, got == 0 || !has_part(&f)); /* complete but bad: nothing to continue */
     free(f.tree);
     free(f.dir);

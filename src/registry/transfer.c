@@ -19,7 +19,14 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { MAX_REDIRECTS = 5, MAX_ETAG = 256, FRUITLESS_TRIES = 3, CONNECT_MS = 10000, SLOW_BYTES = 1024 };
+enum {
+    MAX_REDIRECTS = 5,
+    MAX_ETAG = 256,
+    FRUITLESS_TRIES = 3,
+    CONNECT_MS = 10000,
+    SLOW_BYTES = 1024,
+    MAX_HEADS = 1 << 20
+};
 
 /* The file, and the current try. */
 typedef struct {
@@ -31,6 +38,9 @@ typedef struct {
     size_t at;           /* bytes that the part has */
     size_t most;         /* bytes that it ever had */
     char etag[MAX_ETAG]; /* of the version that the part is of; "": unknown, or weak */
+    bool is_disk_full;   /* or writing failed otherwise: the part is removed */
+
+    size_t heads; /* bytes of this try's heads and trailers, all of which libcurl keeps */
 
     /* Of the reply that is being read. */
     long status;
@@ -162,6 +172,11 @@ static size_t on_header(char *line, size_t size, size_t count, void *ctx)
 {
     transfer *t = ctx;
     size_t len = size * count;
+    t->heads += len;
+    if (t->heads > MAX_HEADS) {
+        give_up(t, "the server sends header fields without end");
+        return 0;
+    }
     if (len > 5 && strncmp(line, "HTTP/", 5) == 0)
         begin_reply(t, line, len);
     else if (len <= 2 && t->status >= 200 && (t->status < 300 || t->status >= 400)) {
@@ -197,6 +212,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
     }
     if (write_all(t->fd, data, n)) {
         give_up(t, strerror(errno));
+        t->is_disk_full = true;
         return 0;
     }
     t->at += n;
@@ -316,6 +332,7 @@ static CURLcode try_once(transfer *t, double left, char problem[CURL_ERROR_SIZE]
     CURL *c = curl_easy_init();
     CHECK(c);
     t->status = 0;
+    t->heads = 0;
     t->is_final = t->has_why = false;
     t->refused[0] = problem[0] = 0;
     if (!t->etag[0])
@@ -465,9 +482,9 @@ transfer_result transfer_file(const transfer_rules *r, const char *url, const ch
         err_set(e, "%s: %s", path, strerror(errno));
         result = TRANSFER_FAILED;
     }
-    if (result != TRANSFER_FAILED)
+    if (result != TRANSFER_FAILED || t.is_disk_full)
         unlink(t.etag_path);
-    if (result == TRANSFER_ABSENT)
+    if (result == TRANSFER_ABSENT || t.is_disk_full)
         unlink(t.part);
     free(t.part);
     free(t.etag_path);

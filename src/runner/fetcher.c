@@ -35,13 +35,18 @@ fetcher *fetcher_new(const fetcher_options *o)
     return f;
 }
 
+static void free_want(Want *w)
+{
+    free(w->id);
+    free(w->adapter);
+    free(w->source);
+}
+
 static void free_wanted(wanted *w)
 {
     TAILQ_REMOVE(&w->of->all, w, entry);
     process_free(w->p);
-    free(w->want.id);
-    free(w->want.adapter);
-    free(w->want.source);
+    free_want(&w->want);
     free(w);
 }
 
@@ -78,19 +83,30 @@ static int n_of_owner(const wanted *w)
 
 static void start_next(fetcher *f);
 
+static void tell(const fetcher *f, const Want *of, const char *error)
+{
+    Fetched told = FETCHED__INIT;
+    told.id = of->id;
+    told.error = (char *)error;
+    told.adapter = of->adapter;
+    told.source = of->source;
+    f->o.done(f->o.ctx, &told);
+}
+
 static void finish(wanted *w)
 {
-    fetcher *f = w->of;
-    char *id = xstrdup(w->want.id);
+    const fetcher *f = w->of;
+    Want was = w->want;
     char error[sizeof w->error];
     memcpy(error, w->error, sizeof error);
     if (*error)
-        log_warn("adapter %s, %.12s: %s", w->want.adapter, id, error);
+        log_warn("adapter %s, %.12s: %s", was.adapter, was.id, error);
     else
-        log_info("adapter %s, %.12s, was fetched", w->want.adapter, id);
+        log_info("adapter %s, %.12s, was fetched", was.adapter, was.id);
+    w->want.id = w->want.adapter = w->want.source = NULL; /* ours now */
     free_wanted(w);
-    f->o.done(f->o.ctx, id, error);
-    free(id);
+    tell(f, &was, error);
+    free_want(&was);
 }
 
 static bool on_message(void *ctx, const void *bytes, size_t n)
@@ -158,14 +174,20 @@ static void start_next(fetcher *f)
     }
 }
 
+static bool is_same(const Want *a, const Want *b)
+{
+    return strcmp(a->id, b->id) == 0 && strcmp(a->adapter, b->adapter) == 0 && strcmp(a->source, b->source) == 0 &&
+           !a->trusted == !b->trusted;
+}
+
 void fetcher_want(fetcher *f, const Want *want)
 {
     wanted *w;
     TAILQ_FOREACH(w, &f->all, entry)
-    if (strcmp(w->want.id, want->id) == 0)
+    if (is_same(&w->want, want))
         return;
     if (f->o.n_args == 0) {
-        f->o.done(f->o.ctx, want->id, "that host has no disk cache of adapters (--cache)");
+        tell(f, want, "that host has no disk cache of adapters (--cache)");
         return;
     }
     w = XNEW(wanted);

@@ -13,8 +13,7 @@ typedef struct {
     process_starter processes;
     const char *const *args; /* [n_args] options of `punica fetcher`; borrowed. None: nothing can be fetched */
     int n_args;
-    void (*done)(void *ctx, const char *id,
-                 const char *error); /* error "": it was fetched. May be called from within fetcher_want() */
+    void (*done)(void *ctx, const Fetched *what); /* may be called from within fetcher_want() */
     void *ctx;
 } fetcher_options;
 
@@ -23,7 +22,8 @@ typedef struct fetcher fetcher;
 fetcher *fetcher_new(const fetcher_options *o);
 void fetcher_free(fetcher *f); /* ends what is under way, without calling done; f may be NULL */
 
-/* Fetches an adapter, once even if several workers want it. Calls done when it is over. */
+/* Fetches an adapter, once even if several workers want it by the same name from the same source. Calls done when it is
+ * over. */
 void fetcher_want(fetcher *f, const Want *w);
 
 #endif

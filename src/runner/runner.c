@@ -124,12 +124,10 @@ static void announce(worker_slot *w)
 }
 
 /* Tells all workers of a fetched adapter; those that do not want it ignore this. */
-static void tell_fetched(void *ctx, const char *id, const char *error)
+static void tell_fetched(void *ctx, const Fetched *what)
 {
     runner *r = ctx;
-    Fetched f = FETCHED__INIT, *all[] = {&f};
-    f.id = (char *)id;
-    f.error = (char *)error;
+    Fetched f = *what, *all[] = {&f};
     Commands c = COMMANDS__INIT;
     c.n_fetched = 1;
     c.fetched = all;

@@ -47,10 +47,19 @@ static void tell(sqlite3_stmt *st, sql_each *each, void *ctx)
     each(ctx, column);
 }
 
+/* Whether the file is not under its name any more: in WAL mode SQLite would go on with one that nobody else sees. */
+static bool has_moved(const sqlite *s)
+{
+    int moved = 0;
+    return sqlite3_file_control(s->db, NULL, SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved;
+}
+
 static long run(sql *base, const char *statement, const char *const *param, int n, sql_each *each, void *ctx, err *e)
 {
     sqlite *s = (sqlite *)base;
     sqlite3_stmt *st;
+    if (has_moved(s))
+        return err_set(e, "store %s: the file was moved, replaced or deleted while it was in use", s->file);
     if (sqlite3_prepare_v2(s->db, statement, -1, &st, NULL) != SQLITE_OK)
         return fail(s, e);
     bind_all(st, param, n);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "store/schema.h"
 #include "store/transaction.h"
@@ -21,11 +22,14 @@ static int connect_to(store *s, err *e)
         return 0;
     const char *file = begins(s->url, "sqlite:") ? s->url + 7 : s->url;
     bool postgres = begins(s->url, "postgres://") || begins(s->url, "postgresql://");
+    if (s->was_open && !postgres && !file_exists(file))
+        return err_set(e, "store %s: the file is gone; put it back", file);
     s->db = postgres ? sql_open_postgres(s->url, e) : sql_open_sqlite(file, e);
     if (s->db && schema_migrate(s->db, e)) {
         sql_close(s->db);
         s->db = NULL;
     }
+    s->was_open |= s->db != NULL;
     return s->db ? 0 : -1;
 }
 

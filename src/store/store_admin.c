@@ -112,11 +112,16 @@ static store_result add_tenant(sql *db, const change *c, err *e)
         &p, STORE_FAILED, "%s", "", e);
 }
 
+/* What others were granted of its adapters goes with them: the next of its name is somebody else. */
 static store_result remove_tenant(sql *db, const change *c, err *e)
 {
-    params p = {0};
+    params p = {0}, its = {0};
     params_text(&p, c->tenant);
-    if (run(db, "DELETE FROM adapter WHERE owner = $1", &p, e) < 0)
+    params_text(&its, c->tenant);
+    params_number(&its, (int64_t)strlen(c->tenant) + 1);
+    if (run(db, "DELETE FROM adapter WHERE owner = $1", &p, e) < 0 ||
+        run(db, "DELETE FROM adapter_grant WHERE substr(adapter, 1, CAST($2 AS INTEGER)) = CAST($1 AS TEXT) || '/'",
+            &its, e) < 0)
         return STORE_FAILED;
     return run_one(db, "DELETE FROM tenant WHERE name = $1", &p, STORE_ABSENT, "there is no tenant \"%s\"", c->tenant,
                    e);

@@ -1,7 +1,7 @@
 /* store_usage.c - the store: what tenants have used, and what frontends tell each other of it
  *
- * A frontend's row has the number of its last batch; the transaction that applies a batch also increments that number.
- * So flushing is idempotent: a batch whose commit was not confirmed can be sent again. */
+ * A frontend's row has the number of its last batch; the transaction that applies a batch also sets that number. So
+ * flushing is idempotent: a batch whose commit was not confirmed can be sent again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,8 @@ static void take_flushed(void *ctx, const char *const *c)
 }
 
 /* Claims the batch's number and sets *fresh if the batch is still to be applied. The frontend's row is locked from then
- * on; it is inserted if missing: the frontend is new, or was silent for so long that it was forgotten. */
+ * on; it is inserted if missing: the frontend is new, or was silent for so long that it was forgotten. Missing batches
+ * before this one are lost: the database was restored from a copy, and frontends that had written them go on. */
 static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
 {
     params id = {0}, next = {0};
@@ -33,8 +34,8 @@ static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
     int64_t flushed = -1;
     if (run(db, "INSERT INTO frontend (id, flushed, seen) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING", &id, e) < 0)
         return STORE_FAILED;
-    long n = run(db, "UPDATE frontend SET flushed = $2, seen = $3 WHERE id = $1 AND flushed = CAST($2 AS BIGINT) - 1",
-                 &next, e);
+    long n =
+        run(db, "UPDATE frontend SET flushed = $2, seen = $3 WHERE id = $1 AND flushed < CAST($2 AS BIGINT)", &next, e);
     *fresh = n == 1;
     if (n)
         return known(n);

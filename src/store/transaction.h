@@ -7,7 +7,8 @@
 
 struct store {
     char *url;
-    sql *db; /* NULL: lost, or not opened yet */
+    sql *db;       /* NULL: lost, or not opened yet */
+    bool was_open; /* ever: a file that is gone now is not made anew, without any tenants */
 };
 
 /* Parameters of one statement: text is borrowed, numbers are kept here. Zero-initialise; do not copy with numbers. */

@@ -39,7 +39,7 @@ typedef struct {
     unsigned char *waiting; /* [waiting_bytes] the packed Request; NULL: it is in the engine */
     size_t waiting_bytes;
     char *fetchable; /* the id of its adapter, if that has a source; else NULL */
-    char *wanted;    /* the id of the adapter it waits for; NULL: none */
+    char *wanted;    /* name and source of the adapter it waits for; NULL: none */
     double wanted_at;
     bool has_come; /* the wanted adapter has been fetched */
     int n_wants;   /* times it has been asked for */
@@ -219,6 +219,12 @@ static double retry_after(add_status failed)
     return failed == ADD_UNAVAILABLE ? UNAVAILABLE : 0;
 }
 
+/* Returns what tells apart several wants of the same content, which the runner may fetch from more than one place. */
+static char *want_text(const char *adapter, const char *source)
+{
+    return xasprintf("%s\n%s", adapter, source);
+}
+
 /* Asks the runner to fetch an adapter. A failure to send is noticed at the next Step. */
 static void send_want(worker *w, const Request *r, const wire_sampling *asked)
 {
@@ -262,7 +268,7 @@ static add_status find_files(worker *w, const Request *r, const wire_sampling *a
         return ADD_UNAVAILABLE;
     }
     free(j->wanted);
-    j->wanted = xstrdup(asked->wire->adapter_id);
+    j->wanted = want_text(r->adapter, asked->wire->adapter_source);
     j->wanted_at = now;
     j->has_come = false;
     send_want(w, r, asked);
@@ -412,12 +418,13 @@ static void receive_command(worker *w, const Command *c)
 /* Handles the runner's answer to a Want: the adapter is here, or cannot be fetched. */
 static void receive_fetched(worker *w, const Fetched *f)
 {
+    char *failed = *f->error ? want_text(f->adapter, f->source) : NULL;
     for (size_t i = 0; i < w->n_jobs; i++) {
         work *j = &w->jobs[i];
-        if (!j->wanted || strcmp(j->wanted, f->id) != 0)
+        if (!j->wanted || strcmp(j->fetchable, f->id) != 0 || (failed && strcmp(j->wanted, failed) != 0))
             continue;
         w->has_come = j->has_come = true;
-        if (!*f->error)
+        if (!failed)
             continue;
         err e;
         err_set(&e, "the adapter cannot be fetched to the host that is to serve it: %s", f->error);
@@ -425,6 +432,7 @@ static void receive_fetched(worker *w, const Fetched *f)
         remove_job(w, j);
         i--;
     }
+    free(failed);
 }
 
 /* Forgets all requests and counts commands from 0. */
@@ -556,8 +564,9 @@ static void add_resident(void *ctx, const adapter_resident *r)
     resident_list *l = ctx;
     const char *hex;
     adapter_key_split(r->name, &hex);
-    if (!hex || l->n == MAX_RESIDENTS || digest_from_hex(&l->of[l->n], hex))
+    if (!hex || l->n == MAX_RESIDENTS)
         return;
+    digest_of_parts(&l->of[l->n], &(digest_part){r->name, strlen(r->name)}, 1);
     Resident *to = l->list[l->n] = &l->at[l->n];
     *to = (Resident)RESIDENT__INIT;
     to->digest = (ProtobufCBinaryData){.data = l->of[l->n].byte, .len = DIGEST_BYTES};

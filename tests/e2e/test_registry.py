@@ -225,6 +225,21 @@ def test_a_source_with_other_content_is_not_what_was_registered(hosts, site):
         assert "digest" in asker.ask("mine").json()["error"]["message"]
 
 
+def test_the_same_content_may_come_from_elsewhere_from_now_on(hosts, site):
+    """Its source moves: it is loaded again from the new place, is the version that it was, and hosts that lack it fetch it there."""
+    here = hosts(n_runners=1)
+    ann, ann_two = here.askers(here.store.tenant("ann", adapters=["mine", "sql"]))
+    s = site({**folders("sql"), **{f"/moved/{name}": data for name, data in files_of("sql").items()}})
+    operator = here.operators[0]
+    assert operator.load("mine", f"{s.url}/sql").status_code == 200
+    for path in folders("sql"):
+        del s.files[path]
+    got = operator("PUT", "/v1/adapters/mine", json={"source": f"{s.url}/moved"}).json()
+    assert got["current"] == 1 and [v["source"] for v in got["versions"]] == [f"{s.url}/moved"]
+    soon(lambda: ann_two.ask("mine").status_code == 200, "the other frontend knows the new place")
+    assert ann_two.text("mine") == ann.text("sql")
+
+
 def test_tenants_have_adapters_of_their_own(hosts, site):
     here = hosts(n_runners=1)
     s, operator = site({**folders("sql", "french"), "/big.tgz": tar_of({**files_of("sql"), "other": bytes(50_000_000)})}), here.operators[0]
@@ -391,12 +406,41 @@ def test_stalled_sources_of_many_tenants_hold_up_no_other(hosts, site):
             t.join(60)
 
 
+def test_nobody_waits_for_what_another_brings_of_the_same_content(hosts, site):
+    """Two tenants have an adapter that is the same bytes, from sources of their own, and one's source has become slow: on a frontend's host and
+    on a runner's, the other has the adapter from its own, and hears nothing of the slow one."""
+    here = hosts(n_runners=1, options=("--stall-seconds", 60))
+    ann, eve = (here.askers(here.store.tenant(name, "--max-adapters", 2)) for name in ("ann", "eve"))
+    mine, theirs = site(folders("sql")), site(folders("sql"))
+    assert ann[0].load("own", f"{mine.url}/sql").status_code == eve[0].load("own", f"{theirs.url}/sql").status_code == 200
+    soon(lambda: "own" in ann[1].models() and "own" in eve[1].models(), "the other frontend knows both")
+    ended, stopped = threading.Event(), []
+
+    def stall(handler, data):
+        stopped.append(handler.path)
+        ended.wait(120)
+        handler.whole_or_range(data)
+    theirs.how[f"/sql/{WEIGHTS}"] = stall
+    slow = [threading.Thread(target=eve[i].ask, args=("own",)) for i in range(2)]
+    try:
+        for i in range(2):                          # the runner lacks it, then the other frontend does
+            slow[i].start()
+            wait_for(lambda i=i: len(stopped) == i + 1, "the slow source is asked")
+            assert ann[i].text("own")
+    finally:
+        ended.set()
+        for thread in slow:
+            if thread.ident:
+                thread.join(60)
+
+
 def test_where_an_adapter_is(hosts, site):
     """Its tier and load times: with its source, on disk, on the device; and in the metrics."""
     here = hosts(n_runners=1)
     one, two = here.operators
-    ann = here.askers(here.store.tenant("ann", adapters=["mine"]))[0]
+    ann = here.askers(here.store.tenant("ann", "--max-adapters", 1, adapters=["mine"]))[0]
     s = site(folders("sql"))
+    assert ann.load("twin", f"{s.url}/sql").status_code == 200
     got = one.load("mine", f"{s.url}/sql").json()
     assert got["tier"] == "disk" and got["memory"] == []
     soon(lambda: two.show("mine").json()["tier"] == "source", "a host that never had it")
@@ -407,6 +451,8 @@ def test_where_an_adapter_is(hosts, site):
         assert at["tier"] == "device" and at["loaded_from"] == "disk" and 0 < at["load_seconds"] < 60 and at["gpu"]
         page = operator("GET", "/metrics").text
         assert 'punica_adapters_in_memory{tier="device"} 1' in page and "punica_adapter_load_from_disk_seconds_count 1" in page
+    twin = ann.show("twin").json()                  # the same content of others is nothing that a tenant should hear of
+    assert twin["tier"] == "disk" and twin["memory"] == []
 
 
 def test_commands_on_a_store(punica, hosts, site, tmp_path, monkeypatch):
@@ -426,6 +472,10 @@ def test_commands_on_a_store(punica, hosts, site, tmp_path, monkeypatch):
     assert "already" in punica.refuses("adapter", "add", "mine", f"{s.url}/sql", *fetched, "--store", here.store.url)
     adapter("add", "mine", f"{s.url}/french", "--replace", *fetched)
     adapter("add", "ann/own", f"{s.url}/french", *fetched)
+    said = punica.refuses("adapter", "add", "here", "file:sql", *fetched, "--store", here.store.url)
+    assert "file:sql" in said and "whole path" in said
+    got = here.operators[0].load("here", "file:sql")
+    assert got.status_code == 400 and "whole path" in got.json()["error"]["message"]
     assert 'no tenant "nobody"' in punica.refuses("adapter", "add", "nobody/own", f"{s.url}/french", *fetched, "--store", here.store.url)
     shown = adapter("show", "mine", "--json")
     assert json.loads(shown)["current"] == 2 and "secret" not in shown

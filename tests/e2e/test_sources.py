@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import resource
 import subprocess
 import tarfile
 import threading
@@ -155,6 +156,8 @@ def test_bad_sources(fetch, source, says):
 
 def test_what_does_not_fit_the_base_or_the_limit_is_not_kept(fetch, tmp_path):
     assert "bytes" in fetch.refuses(ADAPTER, "--max-adapter-bytes", 100000)
+    said = fetch.refuses(ADAPTER, "--cache-bytes", 100000)
+    assert "the disk cache has 100000 in all" in said and str(fetch.cache) not in said           # tenants are told, too
     other = Golden(next(f for f in FAMILIES if f.name == "mistral"))
     done = fetch.punica("adapter", "fetch", ADAPTER, "--model", other.model, "--cache", fetch.cache)
     assert done.returncode == 2 and "file:" in done.stderr and "tensor" in done.stderr
@@ -210,6 +213,16 @@ def test_killed_in_the_middle_and_continued_by_the_next(fetch, site):
     assert s.ranges(path) == [None, f"bytes={HALF}-"]
 
 
+def test_what_the_disk_has_no_room_for_is_not_left_there(fetch, site):
+    s = site({**FOLDER, "/a.tar": tar_of(FILES, "w")})
+    for source in (f"{s.url}/mine", f"{s.url}/a.tar"):
+        done = subprocess.run([PROGRAM, *fetch.args(source, *LOCAL)], capture_output=True, text=True, restore_signals=False,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (HALF, resource.RLIM_INFINITY)))
+        assert done.returncode == 2 and "File too large" in done.stderr and str(fetch.cache) not in done.stderr
+        assert not any((fetch.cache / ".downloads").iterdir()) and fetch.kept() == []
+    fetch(f"{s.url}/mine", *LOCAL)
+
+
 def test_what_changed_meanwhile_is_fetched_anew(fetch, site):
     other = bytes(len(FILES[WEIGHTS]))
     path = f"/mine/{WEIGHTS}"
@@ -246,6 +259,19 @@ def endless(handler, _):
         handler.close_connection = True
 
 
+def endless_trailers(handler, _):
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    try:
+        handler.wfile.write(b"0\r\n")
+        for _ in range(10000):                      # 100 MB
+            handler.wfile.write((b"x: " + b"x" * 995 + b"\r\n") * 10)
+    except OSError:
+        pass
+    handler.close_connection = True
+
+
 def wrong_range(handler, data):
     if not handler.headers["Range"]:
         return handler.whole_or_range(data, send=HALF)
@@ -259,12 +285,13 @@ def wrong_range(handler, data):
     (claim(lambda data: "many"), "adapter_model.safetensors"),
     (claim(lambda data: -5), "adapter_model.safetensors"),
     (endless, "larger than the 1000000 bytes"),
+    (endless_trailers, "header fields without end"),
     (wrong_range, "another range"),
     (lambda h, data: h.reply(200, b""), "adapter_model.safetensors"),
     (lambda h, data: h.reply(500, b"sorry"), "answered 500"),
     (lambda h, data: h.reply(204, b""), "answered 204"),
     (lambda h, data: h.wfile.write(b"what?\r\n\r\n"), "adapter_model.safetensors"),
-], ids=["long", "short", "huge", "word", "negative", "endless", "range", "empty", "500", "204", "noise"])
+], ids=["long", "short", "huge", "word", "negative", "endless", "trailers", "range", "empty", "500", "204", "noise"])
 def test_servers_that_lie(fetch, site, how, says):
     s = site(FOLDER, {f"/mine/{WEIGHTS}": how})
     began = time.monotonic()

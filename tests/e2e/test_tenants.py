@@ -462,6 +462,29 @@ def test_admin_is_for_operators(server, store):
     assert Client(server.address).get("/v1/usage")[0] == 401
 
 
+def test_the_operators_key_is_changed_while_a_server_runs(store, tmp_path, own_server):
+    """In steps, with a SIGHUP behind each; what is no good changes nothing."""
+    path, other = tmp_path / "key", "another operator's key, as long"
+    path.touch(0o600)
+    path.write_text(ADMIN)
+    server = own_server("--store", store.url, "--admin-key-file", path)
+
+    def change(lines):
+        path.write_text(lines)
+        server.kill(signal.SIGHUP)
+
+    def known():
+        return [Admin(server.address, key)("GET", "tenants")[0] == 200 for key in (ADMIN, other)]
+    change(ADMIN + "\n" + other)
+    wait_for(lambda: known() == [True, True], "both are known")
+    change("short")
+    wait_for(lambda: "is shorter than 16 characters" in server.log(), "the log tells")
+    assert known() == [True, True]
+    change(other)
+    wait_for(lambda: known() == [False, True], "the old one is not")
+    assert server.stop() == 0
+
+
 def test_admin_api_says_what_is_wrong(server):
     admin = Admin(server.address)
     assert admin("POST", "tenants", {"name": "said"})[0] == 201 and admin("POST", "tenants/said/keys", {"name": "k", "expires": 99})[0] == 201
