@@ -34,7 +34,7 @@ typedef struct {
 } site_parts;
 
 typedef struct {
-    site_parts parts;
+    site_parts parts; /* kept here, as they would take up registers from one rank group to the next */
     uint64_t barrier;
     float partial[2][SHRINK_WARPS][SGMV_TILE * RANK_GROUP]; /* the warps' sums, double-buffered */
     float gathered[SHRINK_CLUSTER][SGMV_TILE * RANK_GROUP]; /* the blocks' sums, in the one that adds them up */
@@ -217,8 +217,8 @@ template <typename T> struct shrink_work {
 
 /* Computes this block's share of a tile, rank group by rank group, each along k in spans; a span is S steps of every
  * warp. Fragments are double-buffered (even, odd): while one buffer is multiplied the other is loaded, across rank
- * groups too. next, next_index and next_k tell which span is loaded next; group, index and k, which one is
- * multiplied. */
+ * groups too. next, next_index and next_k tell which span is loaded next; group, index and k, which one is multiplied.
+ * parts: the tile's, in registers, for the first rank group; the others are looked up in the copy sh->parts. */
 template <typename T, int N, int S>
 static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, const site_parts &parts, int splits,
                                                   shrink_shared *sh)
@@ -231,12 +231,10 @@ static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, co
     shrink_reduction reduction = {};
     shrink_fragments<N, S> even, odd;
     float d[N][4] = {};
-    auto prefetch = [&](shrink_fragments<N, S> &to, bool with_x) {
-        if (next_index >= work.n_rank_groups)
-            return;
+    auto load_next_a = [&](shrink_fragments<N, S> &to) {
         shrink_load_a(to, (const T *)next.a, work.in, next.n_ranks, next_k + k_lane, work.k1);
-        if (with_x)
-            shrink_load_x(to, work.x, work.in, work.n_rows, next_k + k_lane, work.k1);
+    };
+    auto advance_next = [&] {
         next_k += SPAN;
         if (next_k < work.k1)
             return;
@@ -244,9 +242,22 @@ static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, co
         next_index += work.group_stride;
         next = group_at<T>(sh->parts, next_index, work.in);
     };
+    auto prefetch_a = [&](shrink_fragments<N, S> &to) {
+        if (next_index >= work.n_rank_groups)
+            return;
+        load_next_a(to);
+        advance_next();
+    };
+    auto prefetch = [&](shrink_fragments<N, S> &to) {
+        if (next_index >= work.n_rank_groups)
+            return;
+        load_next_a(to);
+        shrink_load_x(to, work.x, work.in, work.n_rows, next_k + k_lane, work.k1);
+        advance_next();
+    };
     auto multiply = [&](shrink_fragments<N, S> &fragments) {
         shrink_multiply<T>(d, fragments);
-        prefetch(fragments, true);
+        prefetch(fragments);
         k += SPAN;
         if (k < work.k1)
             return;
@@ -264,11 +275,11 @@ static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, co
     if (threadIdx.x == 0)
         sh->parts = parts;
     __syncthreads();
-    prefetch(even, false);
-    prefetch(odd, false);
+    prefetch_a(even); /* x may still be being written */
+    prefetch_a(odd);
     wait_for_previous();
     shrink_load_x(even, work.x, work.in, work.n_rows, work.k0 + k_lane, work.k1);
-    /* The second span, as in prefetch(odd): where a block's range of k is a single span, it is the next rank group's,
+    /* The second span, as in prefetch_a(odd): where a block's range of k is a single span, it is the next rank group's,
      * at k0 again. */
     shrink_load_x(odd, work.x, work.in, work.n_rows, (work.k0 + SPAN < work.k1 ? work.k0 + SPAN : work.k0) + k_lane,
                   work.k1);
@@ -300,6 +311,9 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
     int log2_cluster = 31 - __clz(gridDim.x);
     int log2_split_groups = max(log2_blocks - log2_cluster, 0); /* log2 of the split-K groups per tile */
     int log2_splits = log2_blocks - log2_split_groups, splits = 1 << log2_splits;
+    /* The blocks of a z-slice are numbered split by split, split-K group by split-K group, tile by tile. Each tile has
+     * 2^log2_split_groups groups of 2^log2_splits splits, so the numbers are fields of `block`, from the lowest bits
+     * on. split_group counts through all tiles. */
     int split_group = block >> log2_splits, tile = split_group >> log2_split_groups;
     site_parts parts = {};
     if (tile < n) {
@@ -308,6 +322,7 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
         parts = load_site_parts(t.table + site);
     }
     int n_rank_groups = site_rank_groups(parts);
+    /* The split-K groups of the tile in all z-slices take its rank groups in turn. */
     int first_group = ((int)blockIdx.z << log2_split_groups) + split_group - (tile << log2_split_groups);
     /* All blocks of a split-K group exit here or none, as first_group is the same for all. The other blocks of the
      * cluster do not wait for them: cluster_wait() waits only for threads that have not exited. */
