@@ -88,13 +88,13 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
  * not used. */
 static size_t choose_ring(weights_kind kind, skinny_job *job)
 {
-    int overshoot = (64 - job->tile_rows % 64) % 64 * w_row(kind);
+    int overshoot = (64 - job->tile_rows % 64) % 64 * w_row_bytes(kind);
     int other = partials_bytes(*job) + overshoot + 16 + (job->shrinks ? SHRINK_SHARED : 0);
     job->boxes = kind == AS_ACT ? 4 : FP8_BOXES;
     while (kind == AS_ACT && job->boxes > 1 &&
            (job->n_boxes / job->splits % job->boxes != 0 || job->boxes * job->tile_rows * BOX_ROW > MAX_STAGE))
         job->boxes /= 2;
-    int stage = job->boxes * (job->tile_rows * w_row(kind) + padded_rows(job->m) * BOX_ROW) + 16;
+    int stage = job->boxes * (job->tile_rows * w_row_bytes(kind) + padded_rows(job->m) * BOX_ROW) + 16;
     stage += kind == FP8_BLOCK_SCALES ? divide_up(job->tile_rows * (int)sizeof(float), 128) * 128 : 0;
     int n = (SKINNY_SHARED - other) / stage;
     job->n_stages = n < MAX_STAGES ? n : MAX_STAGES;
