@@ -161,20 +161,20 @@ template <weights_kind KIND>
 static __device__ __forceinline__ void load_w(const skinny_job &job, const skinny_layout &shared, const cursor &c,
                                               const box_maps &maps, uint64_t policy)
 {
-    uint64_t *full = &shared.full[c.at.slot];
+    uint64_t *full = &shared.full[c.at.stage];
     /* an FP8 map counts slabs, not rows */
     int row = c.tile * job.tile_rows / (KIND == AS_ACT ? 1 : SLAB);
     mbarrier_arrive_expect_tx(full, shared.w_stage_bytes + shared.x_stage_bytes + shared.scale_bytes);
-    tensor_copy(shared.w + c.at.slot * shared.w_stage_bytes, maps.w, row, c.box, full, policy);
+    tensor_copy(shared.w + c.at.stage * shared.w_stage_bytes, maps.w, row, c.box, full, policy);
     if constexpr (KIND == FP8_BLOCK_SCALES)
-        tensor_copy(shared.scale + c.at.slot * shared.scale_stage_bytes, maps.scale, row, c.box / FP8_BOXES, full,
+        tensor_copy(shared.scale + c.at.stage * shared.scale_stage_bytes, maps.scale, row, c.box / FP8_BOXES, full,
                     policy);
 }
 
 static __device__ __forceinline__ void load_x(const skinny_layout &shared, const cursor &c, const CUtensorMap *map,
                                               uint64_t policy)
 {
-    tensor_copy(shared.x + c.at.slot * shared.x_stage_bytes, map, 0, c.box, &shared.full[c.at.slot], policy);
+    tensor_copy(shared.x + c.at.stage * shared.x_stage_bytes, map, 0, c.box, &shared.full[c.at.stage], policy);
 }
 
 /* The producer, one thread, fills the ring's stages in turn: the first n_early with W before wait_for_previous() and,
@@ -194,7 +194,7 @@ static __device__ void produce(const skinny_job &job, const block_range &range, 
         load_x(shared, early, maps.x, keep);
     for (; next.tile < job.n_tiles; filled++, advance(job, range, next)) {
         if (filled >= job.n_stages)
-            mbarrier_wait(&shared.empty[next.at.slot], next.at.parity ^ 1);
+            mbarrier_wait(&shared.empty[next.at.stage], next.at.parity ^ 1);
         load_w<KIND>(job, shared, next, maps, once);
         load_x(shared, next, maps.x, keep);
     }
@@ -237,12 +237,12 @@ static __device__ __forceinline__ void multiply_tile(const skinny_job &job, cons
                                                      float (&acc)[M / 2], int wg_row)
 {
     for (int box = range.from; box < range.to; box += job.boxes) {
-        mbarrier_wait(&shared.full[at.slot], at.parity);
-        multiply_stage<T, M>(acc, box_descriptor(shared.w + at.slot * shared.w_stage_bytes + wg_row * BOX_ROW),
-                             box_descriptor(shared.x + at.slot * shared.x_stage_bytes), min(job.boxes, range.to - box),
+        mbarrier_wait(&shared.full[at.stage], at.parity);
+        multiply_stage<T, M>(acc, box_descriptor(shared.w + at.stage * shared.w_stage_bytes + wg_row * BOX_ROW),
+                             box_descriptor(shared.x + at.stage * shared.x_stage_bytes), min(job.boxes, range.to - box),
                              job.tile_rows);
         if ((threadIdx.x & 31) == 0)
-            mbarrier_arrive(&shared.empty[at.slot]);
+            mbarrier_arrive(&shared.empty[at.stage]);
         pipeline_advance(at, job.n_stages);
     }
 }
@@ -295,9 +295,9 @@ static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, 
     int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31, unreleased = -1; /* -1: none */
     fragments a;
     for (int box = range.from; box < range.to; box += FP8_BOXES) {
-        const char *w = shared.w + at.slot * shared.w_stage_bytes + warp_row * BOX + lane * 16;
-        uint64_t x = box_descriptor(shared.x + at.slot * shared.x_stage_bytes);
-        mbarrier_wait(&shared.full[at.slot], at.parity);
+        const char *w = shared.w + at.stage * shared.w_stage_bytes + warp_row * BOX + lane * 16;
+        uint64_t x = box_descriptor(shared.x + at.stage * shared.x_stage_bytes);
+        mbarrier_wait(&shared.full[at.stage], at.parity);
         fp8_words words = read_words(w);
         wgmma_wait<0>();
         widen<T>(a, words);
@@ -308,7 +308,7 @@ static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, 
             mbarrier_arrive(&shared.empty[unreleased]);
         widen<T>(a, words);
         begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
-        unreleased = at.slot;
+        unreleased = at.stage;
         pipeline_advance(at, job.n_stages);
     }
     wgmma_wait<0>();
@@ -343,12 +343,12 @@ static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_j
 {
     int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31;
     for (int box = range.from; box < range.to; box += FP8_BOXES) {
-        const char *w = shared.w + at.slot * shared.w_stage_bytes + warp_row * BOX + lane * 16;
-        const float *scale = (const float *)(shared.scale + at.slot * shared.scale_stage_bytes) + warp_row + lane / 4;
-        uint64_t x = box_descriptor(shared.x + at.slot * shared.x_stage_bytes);
+        const char *w = shared.w + at.stage * shared.w_stage_bytes + warp_row * BOX + lane * 16;
+        const float *scale = (const float *)(shared.scale + at.stage * shared.scale_stage_bytes) + warp_row + lane / 4;
+        uint64_t x = box_descriptor(shared.x + at.stage * shared.x_stage_bytes);
         float acc[M / 2] = {};
         fragments a;
-        mbarrier_wait(&shared.full[at.slot], at.parity);
+        mbarrier_wait(&shared.full[at.stage], at.parity);
         /* Read before the words: a warp's loads from shared memory complete in order, so the scales are there once the
          * words are, which the products wait for. Read later, they could still be under way when the stage is released
          * and overwritten (docs/lab/fp8.md). */
@@ -362,7 +362,7 @@ static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_j
         begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
         wgmma_wait<0>();
         if (lane == 0)
-            mbarrier_arrive(&shared.empty[at.slot]);
+            mbarrier_arrive(&shared.empty[at.stage]);
 #pragma unroll
         for (int i = 0; i < M / 2; i++)
             sum[i] += acc[i] * scales.at[i >> 1 & 1];
