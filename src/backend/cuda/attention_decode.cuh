@@ -250,11 +250,11 @@ __device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_cal
     for (int i = 0; i < TILE / ROWS; i++) {
         int row = lane / CHUNKS + i * ROWS;
         copy_16(stage + f8_key_offset<D>(row, chunk), from + i * 512, row < n_valid);
-        copy_16(stage + f8_value_offset<D>(row, chunk), from + i * 512 + a.values, row < n_valid);
+        copy_16(stage + f8_value_offset<D>(row, chunk), from + i * 512 + a.values_offset, row < n_valid);
     }
     if (lane < 8)
-        copy_16(stage + 2 * TILE * D + lane * 16, (const char *)scales + lane % 4 * 16 + (lane < 4 ? 0 : a.values),
-                true);
+        copy_16(stage + 2 * TILE * D + lane * 16,
+                (const char *)scales + lane % 4 * 16 + (lane < 4 ? 0 : a.values_offset), true);
 }
 
 /* Starts copying the cursor's tile, keys then values, and moves the cursor on. Positions past the end become zeros:
@@ -274,7 +274,7 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
         constexpr int CHUNKS = D / 8, ROWS = 32 / CHUNKS; /* 16-byte chunks of a row; rows that a warp copies at once */
         int lane = threadIdx.x % 32, row = lane / CHUNKS, valid = c->to - c->tile * TILE - row;
         const char *keys = tile_keys<D, false>(a, c->page, c->kv_head, c->tile) + lane * 16;
-        const char *values = keys + a.values;
+        const char *values = keys + a.values_offset;
         unsigned to = stage + chunk_offset<D>(row, lane % CHUNKS);
 #pragma unroll
         for (int i = 0; i < TILE / ROWS; i++) {

@@ -173,7 +173,7 @@ static __device__ void produce(const attention_call<T> &a, const hopper_plan &pl
                                const CUtensorMap *kv_map, hopper_shared<D> &m)
 {
     constexpr int N = hopper_kv_tile(D);
-    int to_values = (int)(a.values / (16 * D));
+    int to_values = (int)(a.values_offset / (16 * D));
     pipeline_state q = {0, 0}, k = {0, 0}, v = {0, 0};
     hopper_work w = claim_work(a, plan);
     while (w.n_rows > 0) {

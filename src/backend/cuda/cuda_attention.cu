@@ -91,7 +91,7 @@ static attention_call<T> make_call(cuda_backend *cu, tensor *y, const tensor *qk
     a.scale = (float)(M_LOG2E / sqrt((double)h.head_dim));
     a.page_stride = (size_t)kv->n_layers * 2 * half;
     a.head_stride = head;
-    a.values = half;
+    a.values_offset = half;
     a.kv = (const char *)kv->data + (size_t)layer * 2 * half;
     a.kv_bytes = (size_t)kv->n_pages * a.page_stride - (size_t)layer * 2 * half;
     a.qkv = (const T *)qkv->data;
