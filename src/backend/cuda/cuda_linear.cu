@@ -150,7 +150,8 @@ static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny
     unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + (job.shrinks ? 96 : 32));
     launch_clusters(context_of(cu), "linear", skinny<T, M, KIND>, grid, block, shared, (unsigned)job.splits, w_map,
                     x_map, scale_map, job, shrink);
-    cu->v_expected = job.shrinks && !cu->failure.happened ? (int)grid : 0; /* no launch, no arrivals */
+    /* After a failure the launch may be missing, and no arrivals would come. */
+    cu->v_expected = job.shrinks && !device_failure_happened(&cu->failure) ? (int)grid : 0;
 }
 
 template <typename T, int M>
