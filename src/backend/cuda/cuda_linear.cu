@@ -11,6 +11,7 @@
  *
  * In fused invocations the shrink of the site's adapters is fused with the skinny kernel; where skinny cannot run, it
  * is a kernel of its own. Either way it leaves partial sums of v in v_partials. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "backend/cuda/linear_skinny.cuh"
@@ -33,7 +34,9 @@ enum {
     MAX_STAGES = 48,
 };
 
-struct linear_plans { int max_clusters[MAX_SPLITS + 1]; /* by cluster size: how many clusters run at once */ };
+struct linear_plans {
+    int max_clusters[MAX_SPLITS + 1]; /* by cluster size: how many clusters of any instance of skinny run at once */
+};
 
 static bool aligned(const void *p, size_t bytes)
 {
@@ -476,8 +479,8 @@ void cuda_linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *
     }
 }
 
-/* Allows the kernel SKINNY_SHARED bytes of shared memory, and stores how many clusters of each size then run at
- * once. */
+/* Allows the kernel SKINNY_SHARED bytes of shared memory, and lowers max_clusters to how many of its clusters then run
+ * at once. */
 template <typename T, int M, weights_kind KIND> static void prepare_skinny(cuda_backend *cu)
 {
     cuda_keep(cu, cudaFuncSetAttribute(skinny<T, M, KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, SKINNY_SHARED),
@@ -495,7 +498,8 @@ template <typename T, int M, weights_kind KIND> static void prepare_skinny(cuda_
         c.numAttrs = 1;
         int n = 0;
         cuda_keep(cu, cudaOccupancyMaxActiveClusters(&n, skinny<T, M, KIND>, &c), "linear");
-        cu->plans->max_clusters[size] = n;
+        if (n < cu->plans->max_clusters[size])
+            cu->plans->max_clusters[size] = n;
     }
 }
 
@@ -525,6 +529,8 @@ static int init_skinny(cuda_backend *cu, err *e)
         return cuda_report(cu, e);
     if (found != cudaDriverEntryPointSuccess)
         return err_set(e, "GPU %d: the driver is too old (no cuTensorMapEncodeTiled)", cu->device);
+    for (int size = 1; size <= MAX_SPLITS; size *= 2)
+        cu->plans->max_clusters[size] = INT_MAX;
     if (cu->base.act == DTYPE_F16)
         prepare_type<f16>(cu);
     else
