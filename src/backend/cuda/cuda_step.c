@@ -414,7 +414,6 @@ invocation cuda_begin(backend *be, const batch *b, const void *owner)
     CHECK(b->n_rows <= cu->limit.max_rows && b->n_out <= cu->limit.max_out);
     CHECK(b->n_prefills + b->n_decodes <= cu->limit.max_sequences);
     CHECK(b->page_indptr[b->n_prefills + b->n_decodes] <= cu->limit.max_pages);
-    cu->begun = b;
     cuda_use(cu);
     cuda_keep(cu, cudaEventSynchronize(s->copied[turn]), "begin");
     fill(cu, b, h);
@@ -430,7 +429,6 @@ void cuda_end(backend *be)
 {
     cuda_backend *cu = cuda_of(be);
     step_store *s = cu->store;
-    cu->begun = NULL;
     cuda_use(cu);
     if (s->capturing < 0)
         return;
