@@ -74,7 +74,7 @@ static __device__ __forceinline__ int site_rank_groups(const site_parts &p)
 template <typename T> static __device__ __forceinline__ shrink_group group_at(const site_parts &p, int group, int in)
 {
     shrink_group g = {};
-    int v_col = 0;
+    int v_col = 0; /* where part i begins; `group` counts from there, so it is negative behind its own part */
 #pragma unroll
     for (int i = 0; i < MAX_PARTS; i++) {
         int from = RANK_GROUP * group;
@@ -91,6 +91,8 @@ template <typename T> static __device__ __forceinline__ shrink_group group_at(co
  * Lane 4g + t has inputs 8t to 8t + 7 of each step, of ranks g and g + 8 and of rows g and, where N is 2, g + 8. */
 template <int N, int S> struct shrink_fragments { uint4 a[S][2], x[S][N]; };
 
+/* Load a span's fragments of A, or of x; zeros where there is no rank, or row, and for inputs from k1 on. a, x: the
+ * first row of the rank group, or of the tile; k: this lane's first input of the span. */
 template <typename T, int N, int S>
 static __device__ __forceinline__ void shrink_load_a(shrink_fragments<N, S> &to, const T *a, int in, int n_ranks, int k,
                                                      int k1)
@@ -123,7 +125,7 @@ static __device__ __forceinline__ void shrink_load_x(shrink_fragments<N, S> &to,
 
 /* d[i] += A x^T, 16 ranks by rows 8i to 8i + 7. A step is two products of k = 16: the first takes inputs 0 to 3 of a
  * lane's eight as the four places along k that mma gives the lane, the second inputs 4 to 7. Sums of absent ranks and
- * rows are not read. */
+ * rows are not stored. */
 template <typename T, int N, int S>
 static __device__ __forceinline__ void shrink_multiply(float (&d)[N][4], const shrink_fragments<N, S> &from)
 {
@@ -140,7 +142,8 @@ static __device__ __forceinline__ void shrink_multiply(float (&d)[N][4], const s
     }
 }
 
-/* Adds up d over the block's warps and clears it. Returns in thread 16 * row + rank the sum of that row and rank. The
+/* Adds up d over the block's warps and clears it. Returns in thread 16 * row + rank the sum of that row and rank. One
+ * barrier is enough, as `partial` alternates: whoever stores to it again has passed the barrier in between. The
  * stores have a 4-way bank conflict (within quads), which is accepted: d is stored only once for each rank group. */
 template <int N>
 static __device__ __forceinline__ float reduce_warps(float (&d)[N][4], float (*partial)[SGMV_TILE * RANK_GROUP])
@@ -181,7 +184,7 @@ static __device__ __forceinline__ void next_reduction(shrink_reduction &reductio
 /* Adds up `sum` over the blocks of the split-K group. Returns true in the owner, whose `sum` is then the result. One
  * buffer `gathered` is enough: before a peer stores into an owner's `gathered` again it has been owner itself and has
  * waited for that owner's sums, which the owner sends only after all its threads have read `gathered` (reduce_warps()
- * synchronises the block in between). */
+ * synchronises the block in between). gridDim.x is the size of a cluster, so blockIdx.x is the block's rank in it. */
 template <int N>
 static __device__ __forceinline__ bool reduce_blocks(float &sum, int splits, const shrink_reduction &reduction,
                                                      shrink_shared *sh)
@@ -344,7 +347,7 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
     if (splits > 1) {
         if (threadIdx.x == 0)
             st_async_init(&sh.barrier);
-        __syncwarp();
+        __syncwarp(); /* the barrier is one instruction of the whole warp (.aligned) */
         cluster_arrive_relaxed();
     }
     if (t.n_rows > 8) /* with few rows there are registers for two steps at a time */
