@@ -186,8 +186,8 @@ template <typename T> static CUtensorMap position_map(cuda_backend *cu, const at
 }
 
 /* Returns how many query heads make a section, whose work items run before those of the next: the heads of n key/value
- * heads, n being the largest divisor of their number with which the keys and values of all prefills stay in L2. With
- * several prompts this is a tenth faster. */
+ * heads, n being the largest divisor of their number with which the keys and values of all prefills stay in L2. So what
+ * several query tiles read comes from memory once. */
 static int heads_in_l2(const cuda_backend *cu, heads h)
 {
     size_t each = (size_t)cu->shape.prefill_positions * (size_t)h.head_dim * 4, in_l2 = (size_t)32 << 20;
