@@ -7,8 +7,8 @@
 
 enum { TILE = 16 }; /* positions that one mma takes; a page is whole TILEs */
 
-/* One attention call, passed to kernels by value. Strides of the KvCache count bytes. Each kernel has two instances,
- * for a KvCache of F8 and of T. */
+/* One attention call, passed to kernels by value. Strides and offsets in the KvCache count bytes. Each kernel has two
+ * instances, for a KvCache of F8 and of T. */
 template <typename T> struct attention_call {
     step s;
     heads h;
@@ -17,14 +17,14 @@ template <typename T> struct attention_call {
     int page_len, n_rows, qkv_cols;
     int page_tiles; /* TILEs in a page; page_magic: for quotient_by_magic() by it */
     unsigned page_magic;
-    float scale;        /* log2(e) / sqrt(head_dim): softmax is computed with powers of 2 */
-    size_t page_stride; /* from a page to the next */
-    size_t head_stride; /* from a head's block to the next */
-    size_t values;      /* from a head's keys to its values */
-    const char *kv;     /* this layer's keys in page 0 */
-    size_t kv_bytes;    /* from there to the end of the KvCache */
-    const T *qkv;       /* [n_rows, qkv_cols] */
-    T *y;               /* [rows, n_heads * head_dim] */
+    float scale;          /* log2(e) / sqrt(head_dim): softmax is computed with powers of 2 */
+    size_t page_stride;   /* from a page to the next */
+    size_t head_stride;   /* from a head's block to the next */
+    size_t values_offset; /* from a head's keys to its values */
+    const char *kv;       /* this layer's keys in page 0 */
+    size_t kv_bytes;      /* from there to the end of the KvCache */
+    const T *qkv;         /* [n_rows, qkv_cols] */
+    T *y;                 /* [rows, n_heads * head_dim] */
 };
 
 static __device__ __forceinline__ float exp2_fast(float x)

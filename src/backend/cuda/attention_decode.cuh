@@ -6,7 +6,7 @@
  * items that schedule_attention() (cuda_step.c) made for it. Each warp has a ring of tiles in shared memory, TILE
  * positions of keys and values each, and prefetches into it, on into later work items. For a cluster of 4 warps:
  *
- *   work 271, tiles 0 4 | work 7, tiles 0 4 8 | ...        warp 0
+ *   item 271, tiles 0 4 | item 7, tiles 0 4 8 | ...        warp 0
  *             tiles 1 5 |         tiles 1 5 9 | ...        warp 1
  *                   ^ arithmetic        ^ copies
  *
@@ -74,26 +74,26 @@ typedef struct {
 
 static __device__ __forceinline__ decode_cluster cluster_of_block(int size)
 {
-    decode_cluster t;
-    t.size = size;
-    t.rank = (int)blockIdx.x % size;
-    t.index = (int)blockIdx.x / size;
-    t.block_warps = (int)blockDim.x / 32;
-    t.warps = size * t.block_warps;
-    t.warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
-    return t;
+    decode_cluster cluster;
+    cluster.size = size;
+    cluster.rank = (int)blockIdx.x % size;
+    cluster.index = (int)blockIdx.x / size;
+    cluster.block_warps = (int)blockDim.x / 32;
+    cluster.warps = size * cluster.block_warps;
+    cluster.warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
+    return cluster;
 }
 
 /* The cluster's barrier, arrive and wait; for a cluster of one block __syncthreads() in the wait, which costs less. */
-static __device__ __forceinline__ void decode_arrive(decode_cluster t)
+static __device__ __forceinline__ void decode_arrive(decode_cluster cluster)
 {
-    if (t.size > 1)
+    if (cluster.size > 1)
         cluster_arrive();
 }
 
-static __device__ __forceinline__ void decode_wait(decode_cluster t)
+static __device__ __forceinline__ void decode_wait(decode_cluster cluster)
 {
-    if (t.size > 1)
+    if (cluster.size > 1)
         cluster_wait();
     else
         __syncthreads();
@@ -109,7 +109,7 @@ typedef struct {
 
 /* A work item: one split of a row, and one group of query heads. */
 typedef struct {
-    int split, head_group; /* head_group: one of n_head_groups() */
+    int split_number, head_group; /* the split's place in step.decode; one of n_head_groups() */
     int kv_head;
     int first_head, n_heads;   /* query heads; a `head` in the functions below counts from first_head */
     int from, to;              /* positions; from = to = 0 where the split lies before the window */
@@ -123,19 +123,20 @@ static __host__ __device__ __forceinline__ int n_head_groups(heads h, int group)
     return h.n_kv_heads * ((group + HEADS_PER_ITEM - 1) / HEADS_PER_ITEM);
 }
 
-template <typename T> __device__ __forceinline__ int split_of_work(const attention_call<T> &a, int work)
+/* Returns the number of the split, in step.decode, that this work item belongs to. */
+template <typename T> __device__ __forceinline__ int split_number_at(const attention_call<T> &a, int item)
 {
-    return work / n_head_groups(a.h, a.group);
+    return item / n_head_groups(a.h, a.group);
 }
 
-/* Describes work item number `work`, which belongs to this split. */
+/* Describes work item number `item`, which belongs to this split. */
 template <typename T>
-__device__ __forceinline__ decode_work work_at(const attention_call<T> &a, int work, decode_split split)
+__device__ __forceinline__ decode_work work_at(const attention_call<T> &a, int item, decode_split split)
 {
     decode_work w;
     int n_groups = n_head_groups(a.h, a.group), per_kv_head = n_groups / a.h.n_kv_heads;
-    w.split = work / n_groups;
-    w.head_group = work % n_groups;
+    w.split_number = item / n_groups;
+    w.head_group = item % n_groups;
     w.kv_head = w.head_group / per_kv_head;
     int skip = w.head_group % per_kv_head * HEADS_PER_ITEM;
     w.first_head = w.kv_head * a.group + skip;
@@ -151,7 +152,7 @@ __device__ __forceinline__ decode_work work_at(const attention_call<T> &a, int w
     bool is_seen = window_begin < split.to;
     w.from = is_seen ? max(split.from, window_begin) : 0;
     w.to = is_seen ? split.to : 0;
-    w.first_split = w.split - split.index + n_unseen;
+    w.first_split = w.split_number - split.index + n_unseen;
     w.n_splits = split.count - n_unseen;
     return w;
 }
@@ -164,33 +165,33 @@ static __device__ __forceinline__ int first_tile(const decode_work &w, decode_cl
 
 /* The next tile that a warp copies, in its cluster's list of work items (step.next_work). To hide the latency of these
  * loads, the cursor loads ahead of their use the split of the next work item, the number of the one after that, and the
- * page of the tile. A work item number of n_work or more ends the list. */
+ * page of the tile. */
 typedef struct {
-    int work, next_work, next_next_work; /* the tile's work item, the next one, the next but one */
-    int n_work;
-    int tile, end_tile;      /* tile holds positions from tile * TILE on; end_tile ends the work item's tiles */
-    int to, fresh_tile;      /* of the work item: end of its positions; its first tile that this invocation writes to */
+    int item, next_item, next_next_item; /* numbers of work items: the tile's, the next one, the next but one */
+    int n_items;                         /* a number of n_items or more ends the list */
+    int tile, end_tile;                  /* tile holds positions from tile * TILE on; end_tile ends the item's tiles */
+    int end, fresh_tile;     /* of the item: end of its positions; its first tile that this invocation writes to */
     int kv_head, page;       /* of the tile */
     const int *pages;        /* of the sequence */
-    decode_split next_split; /* of next_work */
+    decode_split next_split; /* of next_item */
 } decode_cursor;
 
-/* Moves the cursor to the start of work item c->work, which belongs to this split, and loads what the next one will
+/* Moves the cursor to the start of work item c->item, which belongs to this split, and loads what the next one will
  * need. */
 template <typename T>
 __device__ __forceinline__ void cursor_load(decode_cursor *c, const attention_call<T> &a, decode_cluster cluster,
                                             decode_split split)
 {
-    decode_work w = work_at(a, c->work, split);
+    decode_work w = work_at(a, c->item, split);
     c->tile = first_tile(w, cluster);
     c->end_tile = (w.to + TILE - 1) / TILE;
-    c->to = w.to;
+    c->end = w.to;
     c->fresh_tile = split.fresh / TILE;
     c->kv_head = w.kv_head;
     c->pages = a.s.page + w.pages;
-    if (c->next_work < c->n_work) {
-        c->next_split = a.s.decode[split_of_work(a, c->next_work)];
-        c->next_next_work = a.s.next_work[c->next_work];
+    if (c->next_item < c->n_items) {
+        c->next_split = a.s.decode[split_number_at(a, c->next_item)];
+        c->next_next_item = a.s.next_work[c->next_item];
     }
 }
 
@@ -199,9 +200,9 @@ template <typename T>
 __device__ __forceinline__ void cursor_seek(decode_cursor *c, const attention_call<T> &a, decode_cluster cluster)
 {
     while (c->tile >= c->end_tile) {
-        c->work = c->next_work;
-        c->next_work = c->next_next_work;
-        if (c->work >= c->n_work)
+        c->item = c->next_item;
+        c->next_item = c->next_next_item;
+        if (c->item >= c->n_items)
             return;
         cursor_load(c, a, cluster, c->next_split);
     }
@@ -213,11 +214,11 @@ template <typename T>
 __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a, decode_cluster cluster)
 {
     decode_cursor c;
-    c.n_work = a.s.n[COUNT_DECODE_SPLITS] * n_head_groups(a.h, a.group);
-    c.work = a.s.first_work[cluster.index];
-    if (c.work < c.n_work) {
-        c.next_split = a.s.decode[split_of_work(a, c.work)]; /* of c.work, until cursor_load() stores the next */
-        c.next_work = a.s.next_work[c.work];
+    c.n_items = a.s.n[COUNT_DECODE_SPLITS] * n_head_groups(a.h, a.group);
+    c.item = a.s.first_work[cluster.index];
+    if (c.item < c.n_items) {
+        c.next_split = a.s.decode[split_number_at(a, c.item)]; /* of c.item, until cursor_load() stores the next */
+        c.next_item = a.s.next_work[c.item];
         cursor_load(&c, a, cluster, c.next_split);
         cursor_seek(&c, a, cluster);
     }
@@ -237,8 +238,11 @@ template <int D> __device__ __forceinline__ unsigned f8_value_offset(int row, in
     return (unsigned)(TILE * D + row * D + ((chunk ^ (D > 64 ? row & 7 : row >> 1 & 3)) << 4));
 }
 
+/* Bytes that a warp copies at once, 16 a lane. */
+enum { WARP_COPY = 32 * 16 };
+
 /* Starts copying the first n_valid positions of a tile of F8 keys (at `keys`) and values, and zeros for the others; and
- * the scales of all of them, unused where there is no position. */
+ * the scales of all of them, 64 bytes for keys and 64 for values, unused where there is no position. */
 template <int D, typename T>
 __device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_call<T> &a, const char *keys,
                                              const float *scales, int n_valid)
@@ -249,12 +253,12 @@ __device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_cal
 #pragma unroll
     for (int i = 0; i < TILE / ROWS; i++) {
         int row = lane / CHUNKS + i * ROWS;
-        copy_16(stage + f8_key_offset<D>(row, chunk), from + i * 512, row < n_valid);
-        copy_16(stage + f8_value_offset<D>(row, chunk), from + i * 512 + a.values, row < n_valid);
+        copy_16(stage + f8_key_offset<D>(row, chunk), from + i * WARP_COPY, row < n_valid);
+        copy_16(stage + f8_value_offset<D>(row, chunk), from + i * WARP_COPY + a.values_offset, row < n_valid);
     }
     if (lane < 8)
-        copy_16(stage + 2 * TILE * D + lane * 16, (const char *)scales + lane % 4 * 16 + (lane < 4 ? 0 : a.values),
-                true);
+        copy_16(stage + 2 * TILE * D + lane * 16,
+                (const char *)scales + lane % 4 * 16 + (lane < 4 ? 0 : a.values_offset), true);
 }
 
 /* Starts copying the cursor's tile, keys then values, and moves the cursor on. Positions past the end become zeros:
@@ -264,25 +268,25 @@ template <int D, bool F8, typename T>
 __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c, const attention_call<T> &a,
                                                decode_cluster cluster)
 {
-    if (F8 && c->work < c->n_work) {
+    if (F8 && c->item < c->n_items) {
         const char *block = a.kv + c->page * a.page_stride + c->kv_head * a.head_stride;
         int in_page = tile_in_page(a, c->tile) * TILE;
-        copy_f8_tile<D>(stage, a, block + in_page * D, kv_scales(a, block) + in_page, c->to - c->tile * TILE);
+        copy_f8_tile<D>(stage, a, block + in_page * D, kv_scales(a, block) + in_page, c->end - c->tile * TILE);
         c->tile += cluster.warps;
         cursor_seek(c, a, cluster);
-    } else if (c->work < c->n_work) {
+    } else if (c->item < c->n_items) {
         constexpr int CHUNKS = D / 8, ROWS = 32 / CHUNKS; /* 16-byte chunks of a row; rows that a warp copies at once */
-        int lane = threadIdx.x % 32, row = lane / CHUNKS, valid = c->to - c->tile * TILE - row;
+        int lane = threadIdx.x % 32, row = lane / CHUNKS, n_left = c->end - c->tile * TILE - row;
         const char *keys = tile_keys<D, false>(a, c->page, c->kv_head, c->tile) + lane * 16;
-        const char *values = keys + a.values;
-        unsigned to = stage + chunk_offset<D>(row, lane % CHUNKS);
+        const char *values = keys + a.values_offset;
+        unsigned first = stage + chunk_offset<D>(row, lane % CHUNKS);
 #pragma unroll
         for (int i = 0; i < TILE / ROWS; i++) {
             /* This is chunk_offset<D>(row + i * ROWS, ...): row and i * ROWS have no bit in common, so the swizzle of
              * their sum is the exclusive-or of their swizzles. */
-            unsigned at = (to ^ (i * ROWS % 8 << 4)) + i * 512;
-            copy_16(at, keys + i * 512, i * ROWS < valid);
-            copy_16(at + TILE * D * 2, values + i * 512, i * ROWS < valid);
+            unsigned at = (first ^ (i * ROWS % 8 << 4)) + i * WARP_COPY;
+            copy_16(at, keys + i * WARP_COPY, i * ROWS < n_left);
+            copy_16(at + TILE * D * 2, values + i * WARP_COPY, i * ROWS < n_left);
         }
         c->tile += cluster.warps;
         cursor_seek(c, a, cluster);
@@ -391,11 +395,11 @@ __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage,
         for (int i = 0; i < AHEAD; i++)
             mma<T>(s[i & 1], tile[i], st->q[k + i]);
     }
-    int at = position + (int)threadIdx.x % 32 / 4;
+    int first_key = position + (int)threadIdx.x % 32 / 4;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        int p = at + j / 2 * 8;
-        s[0][j] = p >= w.from && p < w.to ? (s[0][j] + s[1][j]) * scale : -INFINITY;
+        int key = first_key + j / 2 * 8;
+        s[0][j] = key >= w.from && key < w.to ? (s[0][j] + s[1][j]) * scale : -INFINITY;
     }
     online_softmax(st, s[0]);
     unsigned p[2] = {transpose_matrix(pack<T>(s[0][0], s[0][1])), transpose_matrix(pack<T>(s[0][2], s[0][3]))};
@@ -463,8 +467,8 @@ __device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned sta
     float by_value[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        int p = position + g + 8 * i;
-        bool counts = p >= w.from && p < w.to;
+        int key = position + g + 8 * i;
+        bool counts = key >= w.from && key < w.to;
         float by_key = load_shared_float(scales + 32 * i) * scale;
         by_value[i] = counts ? load_shared_float(scales + TILE * 4 + 32 * i) * FP8_MAX : 0.0f;
         for (int j = 2 * i; j < 2 * i + 2; j++)
@@ -593,7 +597,7 @@ __device__ __forceinline__ void merge_cluster(const attention_call<T> &a, const 
                     o_i[j] = ALONE ? from[j] : load_from_peer(from + j, peer);
                 add_scaled(o, __shfl_sync(0xffffffffu, all.weight, peer * cluster.block_warps + i), o_i);
             }
-        size_t partial = (size_t)w.split * a.h.n_heads + w.first_head + head;
+        size_t partial = (size_t)w.split_number * a.h.n_heads + w.first_head + head;
         if (w.n_splits > 1 && lane == 0)
             partials.ml[partial] = make_float2(all.m, all.l);
         if (w.n_splits > 1)
@@ -683,7 +687,7 @@ static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
     decode_cursor c = cursor_begin(a, cluster);
 #pragma unroll 1
     for (int i = 0; i < RING; i += STAGE) {
-        if (c.work < c.n_work && c.tile >= c.fresh_tile)
+        if (c.item < c.n_items && c.tile >= c.fresh_tile)
             wait_for_previous();
         copy_next_tile<D, F8>(ring + i, &c, a, cluster);
     }
@@ -692,14 +696,14 @@ static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
 
     decode_work w = {};
     decode_state<D> st;
-    int work = a.s.first_work[cluster.index], next_work = c.n_work;
-    if (work < c.n_work) {
-        next_work = a.s.next_work[work];
-        w = work_at(a, work, a.s.decode[split_of_work(a, work)]);
+    int item = a.s.first_work[cluster.index], next_item = c.n_items;
+    if (item < c.n_items) {
+        next_item = a.s.next_work[item];
+        w = work_at(a, item, a.s.decode[split_number_at(a, item)]);
         load_queries<D, F8>(&st, a, w);
     }
     decode_arrive(cluster);
-    while (work < c.n_work) {
+    while (item < c.n_items) {
         clear_state(&st);
         for (int tile = first_tile(w, cluster); tile * TILE < w.to; tile += cluster.warps) {
             copy_wait<RING / STAGE - 1>();
@@ -716,10 +720,10 @@ static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
         store_state<D, F8>(&st, states, cluster.warp, w.n_heads);
         decode_arrive(cluster);
         decode_work done = w;
-        work = next_work;
-        if (work < c.n_work) { /* load the next queries while `done` is being finished */
-            next_work = a.s.next_work[work];
-            w = work_at(a, work, a.s.decode[split_of_work(a, work)]);
+        item = next_item;
+        if (item < c.n_items) { /* load the next queries while `done` is being finished */
+            next_item = a.s.next_work[item];
+            w = work_at(a, item, a.s.decode[split_number_at(a, item)]);
             load_queries<D, F8>(&st, a, w);
         }
         decode_wait(cluster);

@@ -136,15 +136,15 @@ template <int D, int N>
 static __device__ __forceinline__ void load_tile(char (*to)[N * D * 2], const CUtensorMap *map, int at, uint64_t *full,
                                                  uint64_t *empty, pipeline_state &place)
 {
-    int lane = threadIdx.x & 31, slot = place.slot;
-    mbarrier_wait(&empty[slot], place.parity ^ 1);
+    int lane = threadIdx.x & 31, stage = place.stage;
+    mbarrier_wait(&empty[stage], place.parity ^ 1);
     if (lane == 0)
-        mbarrier_arrive_expect_tx(&full[slot], N * D * 2);
+        mbarrier_arrive_expect_tx(&full[stage], N * D * 2);
 #pragma unroll
     for (int i = 0; i < N / TILE; i++) {
         int group = __shfl_sync(0xffffffffu, at, i);
         if (lane == 0)
-            tensor_copy_kv(to[slot] + i * TILE * D * 2, map, group, &full[slot]);
+            tensor_copy_kv(to[stage] + i * TILE * D * 2, map, group, &full[stage]);
     }
     pipeline_advance(place, KV_STAGES);
 }
@@ -154,14 +154,14 @@ template <int D>
 static __device__ __forceinline__ void publish_work(hopper_shared<D> &m, const CUtensorMap *map, const hopper_work &w,
                                                     pipeline_state &place)
 {
-    mbarrier_wait(&m.q_empty[place.slot], place.parity ^ 1);
+    mbarrier_wait(&m.q_empty[place.stage], place.parity ^ 1);
     if ((threadIdx.x & 31) == 0) {
-        m.work[place.slot] = w;
+        m.work[place.stage] = w;
         if (w.n_rows > 0) {
-            mbarrier_arrive_expect_tx(&m.q_full[place.slot], (int)sizeof m.q[0]);
-            tensor_copy_queries(m.q[place.slot], map, w.row, w.head * (D / 64), &m.q_full[place.slot]);
+            mbarrier_arrive_expect_tx(&m.q_full[place.stage], (int)sizeof m.q[0]);
+            tensor_copy_queries(m.q[place.stage], map, w.row, w.head * (D / 64), &m.q_full[place.stage]);
         } else
-            mbarrier_arrive(&m.q_full[place.slot]);
+            mbarrier_arrive(&m.q_full[place.stage]);
     }
     pipeline_advance(place, Q_STAGES);
 }
@@ -173,7 +173,7 @@ static __device__ void produce(const attention_call<T> &a, const hopper_plan &pl
                                const CUtensorMap *kv_map, hopper_shared<D> &m)
 {
     constexpr int N = hopper_kv_tile(D);
-    int to_values = (int)(a.values / (16 * D));
+    int to_values = (int)(a.values_offset / (16 * D));
     pipeline_state q = {0, 0}, k = {0, 0}, v = {0, 0};
     hopper_work w = claim_work(a, plan);
     while (w.n_rows > 0) {
@@ -360,7 +360,7 @@ static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, 
 static __device__ __forceinline__ void release(uint64_t *empty, pipeline_state &place, int n_stages)
 {
     if ((threadIdx.x & 31) == 0)
-        mbarrier_arrive(&empty[place.slot]);
+        mbarrier_arrive(&empty[place.stage]);
     pipeline_advance(place, n_stages);
 }
 
@@ -368,16 +368,17 @@ static __device__ __forceinline__ void release(uint64_t *empty, pipeline_state &
 template <int D, typename T> static __device__ void consume(const attention_call<T> &a, hopper_shared<D> &m, int group)
 {
     constexpr int N = hopper_kv_tile(D), GROUPS = hopper_warpgroups(D);
-    constexpr int EIGHT = 8 * D * 2, STAGE = N * D * 2 / 16, Q_STAGE = 64 * GROUPS * D * 2 / 16;
+    constexpr int EIGHT = 8 * D * 2;                                             /* bytes of 8 positions */
+    constexpr int KV_STAGE = N * D * 2 / 16, Q_STAGE = 64 * GROUPS * D * 2 / 16; /* in units of descriptors */
     uint64_t q_at = matrix_descriptor(m.q[0] + group * 64 * 128, 16, 1024);
     uint64_t k_at = matrix_descriptor(m.k[0], 16, EIGHT), v_at = matrix_descriptor(m.v[0], 1024, EIGHT);
     pipeline_state q = {0, 0}, k = {0, 0}, v = {0, 0};
     for (;;) {
-        mbarrier_wait(&m.q_full[q.slot], q.parity);
-        hopper_work w = m.work[q.slot];
+        mbarrier_wait(&m.q_full[q.stage], q.parity);
+        hopper_work w = m.work[q.stage];
         if (w.n_rows == 0)
             break;
-        uint64_t queries = q_at + q.slot * Q_STAGE;
+        uint64_t queries = q_at + q.stage * Q_STAGE;
         tile_range tiles = tile_range_of<N>(w, a.window);
         int tile = tiles.to - 1, first = w.first + 64 * group, seen_by_last = first_seen(first + 63, a.window);
         int row_position = first + ((int)threadIdx.x >> 5 & 3) * 16 + ((int)threadIdx.x & 31) / 4;
@@ -389,8 +390,8 @@ template <int D, typename T> static __device__ void consume(const attention_call
         st.m[0] = st.m[1] = -INFINITY;
         st.l[0] = st.l[1] = 0.0f;
 
-        mbarrier_wait(&m.k_full[k.slot], k.parity);
-        begin_scores<T, D, N, GROUPS>(s, queries, k_at + k.slot * STAGE);
+        mbarrier_wait(&m.k_full[k.stage], k.parity);
+        begin_scores<T, D, N, GROUPS>(s, queries, k_at + k.stage * KV_STAGE);
         wgmma_wait<0>();
         fence_registers(s);
         release(m.k_empty, k, KV_STAGES);
@@ -398,14 +399,14 @@ template <int D, typename T> static __device__ void consume(const attention_call
         online_softmax(st, s, by, a.scale);
         pack_weights<T>(st, s);
         if (w.end % TILE != 0) {
-            mbarrier_wait(&m.v_full[v.slot], v.parity);
-            zero_values<D>(m.v[v.slot], w.end - tile * N, (w.end + TILE - 1) / TILE * TILE - tile * N, group);
+            mbarrier_wait(&m.v_full[v.stage], v.parity);
+            zero_values<D>(m.v[v.stage], w.end - tile * N, (w.end + TILE - 1) / TILE * TILE - tile * N, group);
         }
         for (tile--; tile >= tiles.from; tile--) {
-            mbarrier_wait(&m.k_full[k.slot], k.parity);
-            begin_scores<T, D, N, GROUPS>(s, queries, k_at + k.slot * STAGE);
-            mbarrier_wait(&m.v_full[v.slot], v.parity);
-            begin_values<T>(st, v_at + v.slot * STAGE);
+            mbarrier_wait(&m.k_full[k.stage], k.parity);
+            begin_scores<T, D, N, GROUPS>(s, queries, k_at + k.stage * KV_STAGE);
+            mbarrier_wait(&m.v_full[v.stage], v.parity);
+            begin_values<T>(st, v_at + v.stage * KV_STAGE);
             wgmma_wait<1>();
             fence_registers(s);
             release(m.k_empty, k, KV_STAGES);
@@ -421,8 +422,8 @@ template <int D, typename T> static __device__ void consume(const attention_call
             pack_weights<T>(st, s);
         }
         release(m.q_empty, q, Q_STAGES);
-        mbarrier_wait(&m.v_full[v.slot], v.parity);
-        begin_values<T>(st, v_at + v.slot * STAGE);
+        mbarrier_wait(&m.v_full[v.stage], v.parity);
+        begin_values<T>(st, v_at + v.stage * KV_STAGE);
         wgmma_wait<0>();
         fence_registers(st.o);
         release(m.v_empty, v, KV_STAGES);

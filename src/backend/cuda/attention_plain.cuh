@@ -35,8 +35,8 @@ __device__ void attend_row(const attention_call<T> &a, const int *pages, int row
         const char *block = keys_at(a, pages, head / a.group, p);
         int in_page = p % a.page_len;
         float by_key = F8 ? kv_scales(a, block)[in_page] : 1.0f,
-              by_value = F8 ? kv_scales(a, block + a.values)[in_page] : 1.0f;
-        const char *keys = block + (size_t)in_page * n * kv_size<F8, T>(), *values = keys + a.values;
+              by_value = F8 ? kv_scales(a, block + a.values_offset)[in_page] : 1.0f;
+        const char *keys = block + (size_t)in_page * n * kv_size<F8, T>(), *values = keys + a.values_offset;
         float score = 0.0f;
 #pragma unroll
         for (int i = 0; i < MOST; i++)

@@ -82,14 +82,14 @@ __device__ __forceinline__ void widen_keys(unsigned to, const attention_call<T> 
         const char *keys = tile_keys<D, true>(a, page, w.kv_head, tile) + column * 8;
         const float *scales =
             kv_scales(a, a.kv + page * a.page_stride + w.kv_head * a.head_stride) + tile_in_page(a, tile) * TILE;
-        const float *value_scales = (const float *)((const char *)scales + a.values);
+        const float *value_scales = (const float *)((const char *)scales + a.values_offset);
 #pragma unroll
         for (int row = threadIdx.x / COLUMNS; row < TILE; row += ROWS) {
             bool valid = position + i * TILE + row < w.end;
             unsigned at = to + i * TILE * D * 2 + chunk_offset<D>(row, column);
             uint2 zeros = make_uint2(0, 0);
             store_widened<T>(at, valid ? *(const uint2 *)(keys + row * D) : zeros, valid ? scales[row] : 0.0f);
-            store_widened<T>(at + N * D * 2, valid ? *(const uint2 *)(keys + a.values + row * D) : zeros,
+            store_widened<T>(at + N * D * 2, valid ? *(const uint2 *)(keys + a.values_offset + row * D) : zeros,
                              valid ? value_scales[row] : 0.0f);
         }
     }
@@ -110,7 +110,7 @@ __device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &
             bool valid = position + i * TILE + row < w.end;
             unsigned at = to + i * TILE * D * 2 + chunk_offset<D>(row, column);
             copy_16(at, keys + row * D * 2, valid);
-            copy_16(at + N * D * 2, keys + a.values + row * D * 2, valid);
+            copy_16(at + N * D * 2, keys + a.values_offset + row * D * 2, valid);
         }
     }
 }

@@ -92,7 +92,6 @@ typedef struct {
     extent limit; /* as reserved */
     step step;
     step_shape shape;
-    const batch *begun;
     int max_recorded;  /* in rows: larger invocations are not recorded, as NCCL takes part in them (cuda_group.c) */
     step_store *store; /* memory behind step, and recordings */
 

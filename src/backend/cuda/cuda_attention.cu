@@ -51,12 +51,12 @@ int cuda_decode_splits(const extent *x)
 static size_t lay_out_partials(decode_partials *parts, void *scratch, const extent *limit)
 {
     heads h = limit->h;
-    size_t items = (size_t)cuda_decode_splits(limit), rows = items * (size_t)h.n_heads,
+    size_t splits = (size_t)cuda_decode_splits(limit), rows = splits * (size_t)h.n_heads,
            n_groups = (size_t)cuda_decode_head_groups(h);
     parts->o = (float *)scratch;
     parts->ml = (float2 *)(parts->o + rows * (size_t)((h.head_dim + 1) / 2 * 2));
     parts->arrived = (unsigned *)(parts->ml + rows);
-    return (size_t)((char *)(parts->arrived + items * n_groups) - (char *)scratch);
+    return (size_t)((char *)(parts->arrived + splits * n_groups) - (char *)scratch);
 }
 
 size_t cuda_attention_scratch(const extent *limit)
@@ -91,7 +91,7 @@ static attention_call<T> make_call(cuda_backend *cu, tensor *y, const tensor *qk
     a.scale = (float)(M_LOG2E / sqrt((double)h.head_dim));
     a.page_stride = (size_t)kv->n_layers * 2 * half;
     a.head_stride = head;
-    a.values = half;
+    a.values_offset = half;
     a.kv = (const char *)kv->data + (size_t)layer * 2 * half;
     a.kv_bytes = (size_t)kv->n_pages * a.page_stride - (size_t)layer * 2 * half;
     a.qkv = (const T *)qkv->data;
@@ -114,11 +114,13 @@ static decode_grid grid_for(const cuda_backend *cu)
     heads h = cu->limit.h;
     int group = h.n_heads / h.n_kv_heads, max_heads = group < HEADS_PER_ITEM ? group : HEADS_PER_ITEM,
         n_groups = n_head_groups(h, group);
-    int n_items = cu->shape.max_decode_splits, n_work = (cu->shape.decode_only ? cu->shape.n_rows : n_items) * n_groups;
+    /* max_decode_splits is a bound for any lengths; of decodes most rows are one split. */
+    int n_splits = cu->shape.max_decode_splits;
+    int likely_items = (cu->shape.decode_only ? cu->shape.n_rows : n_splits) * n_groups;
     size_t per_sm = cu->arch >= 90 ? 228 << 10 : 164 << 10, reserved = 1024;
     decode_grid g = {DECODE_MAX_WARPS, 1, cu->n_sms,
                      decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, DECODE_MAX_WARPS, max_heads)};
-    bool few = n_work <= cu->n_sms;
+    bool few = likely_items <= cu->n_sms;
     if (!few || g.shared + reserved > per_sm) {
         g.warps = DECODE_MAX_WARPS / 2;
         g.shared = decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, g.warps, max_heads);
@@ -128,10 +130,10 @@ static decode_grid grid_for(const cuda_backend *cu)
         g.blocks *= fit < DECODE_CLUSTERS_PER_SM ? fit : DECODE_CLUSTERS_PER_SM;
     }
     while (cu->arch >= 90 && 2 * g.cluster * g.warps <= CLUSTER_MAX_WARPS &&
-           2 * g.cluster * n_work <= cu->n_sms * 2 / 3)
+           2 * g.cluster * likely_items <= cu->n_sms * 2 / 3)
         g.cluster *= 2;
     int clusters = g.blocks / g.cluster;
-    g.blocks = (n_items * n_groups < clusters ? n_items * n_groups : clusters) * g.cluster;
+    g.blocks = (n_splits * n_groups < clusters ? n_splits * n_groups : clusters) * g.cluster;
     return g;
 }
 
@@ -184,8 +186,8 @@ template <typename T> static CUtensorMap position_map(cuda_backend *cu, const at
 }
 
 /* Returns how many query heads make a section, whose work items run before those of the next: the heads of n key/value
- * heads, n being the largest divisor of their number with which the keys and values of all prefills stay in L2. With
- * several prompts this is a tenth faster. */
+ * heads, n being the largest divisor of their number with which the keys and values of all prefills stay in L2. So what
+ * several query tiles read comes from memory once. */
 static int heads_in_l2(const cuda_backend *cu, heads h)
 {
     size_t each = (size_t)cu->shape.prefill_positions * (size_t)h.head_dim * 4, in_l2 = (size_t)32 << 20;
@@ -199,11 +201,11 @@ static int heads_in_l2(const cuda_backend *cu, heads h)
 template <typename T, int D> static void prefill_by_warpgroups(cuda_backend *cu, const attention_call<T> &a)
 {
     constexpr int GROUPS = hopper_warpgroups(D);
-    int n_work = cu->shape.n_prefill_tiles * a.h.n_heads;
+    int n_items = cu->shape.n_prefill_tiles * a.h.n_heads;
     hopper_plan plan = {(work_counter *)((char *)cu->attention_partials + cu->attention_partials_bytes) - 1,
                         heads_in_l2(cu, a.h)};
     allow_shared(context_of(cu), "attention", hopper_kernel<T, D>, hopper_shared_bytes(D));
-    launch(context_of(cu), "attention", hopper_kernel<T, D>, n_work < cu->n_sms ? n_work : cu->n_sms,
+    launch(context_of(cu), "attention", hopper_kernel<T, D>, n_items < cu->n_sms ? n_items : cu->n_sms,
            GROUPS * 128 + 128, hopper_shared_bytes(D), query_map(cu, a, 64 * GROUPS), position_map(cu, a), a, plan);
 }
 

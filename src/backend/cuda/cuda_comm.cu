@@ -8,7 +8,14 @@
  *
  * The numbers persist from launch to launch, so a recorded step can be replayed. All ranks launch the same grids in the
  * same order, so their numbers agree. Where ranks share a GPU, one launch has the blocks of all ranks, and those that
- * wait for each other are adjacent: blocks start in order, so a block that is waited for has started or is about to. */
+ * wait for each other are adjacent.
+ *
+ * Assumed, and not promised by CUDA: the blocks of a grid start in order of their index, x first. A block keeps its
+ * place on an SM while it waits. Started in order, the blocks of the first row that is not done have a place on every
+ * rank, or get the next one. In any other order a grid of more blocks than run at once could deadlock, its places taken
+ * by blocks that wait for some that cannot start. (The tests' sums of 256 rows over 8 ranks have that many blocks.)
+ * Without the assumption grids would have to fit at once, or blocks to take their row and rank from a counter when they
+ * start; ranks that share a Hopper GPU could be a cluster, whose blocks start together. */
 #include "backend/cuda/kernel.cuh"
 
 extern "C" {

@@ -31,7 +31,11 @@ void cuda_rank_barrier_deinit(rank_barrier *m, backend *const *device, int n_dev
             cuda_release(device[r * n_devices / m->n_ranks], m->flag[r]);
 }
 
-/* Ranks on one GPU: one launch for all of them. */
+/* Ranks on one GPU: one launch for all of them.
+ *
+ * This exists to test a split and to measure what it costs (docs/lab/split.md). The order of the stream would be enough
+ * to make all parts complete, but ranks pass the barrier all the same, as they would on several GPUs: nothing else
+ * tests it. Above ONE_SHOT_ROWS, for which there are no flags, they do without. */
 
 typedef struct {
     comm base;

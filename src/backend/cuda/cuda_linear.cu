@@ -11,6 +11,7 @@
  *
  * In fused invocations the shrink of the site's adapters is fused with the skinny kernel; where skinny cannot run, it
  * is a kernel of its own. Either way it leaves partial sums of v in v_partials. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "backend/cuda/linear_skinny.cuh"
@@ -34,7 +35,9 @@ enum {
     MAX_STAGES = 48,
 };
 
-struct linear_plans { int max_clusters[MAX_SPLITS + 1]; /* by cluster size: how many clusters run at once */ };
+struct linear_plans {
+    int max_clusters[MAX_SPLITS + 1]; /* by cluster size: how many clusters of any instance of skinny run at once */
+};
 
 static bool aligned(const void *p, size_t bytes)
 {
@@ -89,13 +92,13 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
  * not used. */
 static size_t choose_ring(weights_kind kind, skinny_job *job)
 {
-    int overshoot = (64 - job->tile_rows % 64) % 64 * w_row(kind);
+    int overshoot = (64 - job->tile_rows % 64) % 64 * w_row_bytes(kind);
     int other = partials_bytes(*job) + overshoot + 16 + (job->shrinks ? SHRINK_SHARED : 0);
     job->boxes = kind == AS_ACT ? 4 : FP8_BOXES;
     while (kind == AS_ACT && job->boxes > 1 &&
            (job->n_boxes / job->splits % job->boxes != 0 || job->boxes * job->tile_rows * BOX_ROW > MAX_STAGE))
         job->boxes /= 2;
-    int stage = job->boxes * (job->tile_rows * w_row(kind) + padded_rows(job->m) * BOX_ROW) + 16;
+    int stage = job->boxes * (job->tile_rows * w_row_bytes(kind) + padded_rows(job->m) * BOX_ROW) + 16;
     stage += kind == FP8_BLOCK_SCALES ? divide_up(job->tile_rows * (int)sizeof(float), 128) * 128 : 0;
     int n = (SKINNY_SHARED - other) / stage;
     job->n_stages = n < MAX_STAGES ? n : MAX_STAGES;
@@ -151,7 +154,8 @@ static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny
     unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + (job.shrinks ? 96 : 32));
     launch_clusters(context_of(cu), "linear", skinny<T, M, KIND>, grid, block, shared, (unsigned)job.splits, w_map,
                     x_map, scale_map, job, shrink);
-    cu->v_expected = job.shrinks && !cu->failure.happened ? (int)grid : 0; /* no launch, no arrivals */
+    /* After a failure the launch may be missing, and no arrivals would come. */
+    cu->v_expected = job.shrinks && !device_failure_happened(&cu->failure) ? (int)grid : 0;
 }
 
 template <typename T, int M>
@@ -476,8 +480,8 @@ void cuda_linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *
     }
 }
 
-/* Allows the kernel SKINNY_SHARED bytes of shared memory, and stores how many clusters of each size then run at
- * once. */
+/* Allows the kernel SKINNY_SHARED bytes of shared memory, and lowers max_clusters to how many of its clusters then run
+ * at once. */
 template <typename T, int M, weights_kind KIND> static void prepare_skinny(cuda_backend *cu)
 {
     cuda_keep(cu, cudaFuncSetAttribute(skinny<T, M, KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, SKINNY_SHARED),
@@ -495,7 +499,8 @@ template <typename T, int M, weights_kind KIND> static void prepare_skinny(cuda_
         c.numAttrs = 1;
         int n = 0;
         cuda_keep(cu, cudaOccupancyMaxActiveClusters(&n, skinny<T, M, KIND>, &c), "linear");
-        cu->plans->max_clusters[size] = n;
+        if (n < cu->plans->max_clusters[size])
+            cu->plans->max_clusters[size] = n;
     }
 }
 
@@ -525,6 +530,8 @@ static int init_skinny(cuda_backend *cu, err *e)
         return cuda_report(cu, e);
     if (found != cudaDriverEntryPointSuccess)
         return err_set(e, "GPU %d: the driver is too old (no cuTensorMapEncodeTiled)", cu->device);
+    for (int size = 1; size <= MAX_SPLITS; size *= 2)
+        cu->plans->max_clusters[size] = INT_MAX;
     if (cu->base.act == DTYPE_F16)
         prepare_type<f16>(cu);
     else

@@ -59,8 +59,8 @@ void cuda_head_norm(backend *be, tensor *qkv, heads h, const tensor *q_w, const 
 
 /* Where keys and values are stored: one layer of the KvCache. */
 template <typename T> struct page_target {
-    T *keys;                    /* this layer's keys in page 0; NULL: keys and values are not stored */
-    size_t page_stride, values; /* in numbers: from a page to the next; from keys to values */
+    T *keys;                           /* this layer's keys in page 0; NULL: keys and values are not stored */
+    size_t page_stride, values_offset; /* in numbers: from a page to the next; from keys to values */
     int page_len;
 };
 
@@ -96,8 +96,8 @@ static __global__ void __launch_bounds__(256)
         }
         if (head >= h.n_heads && slot >= 0 && to.keys) {
             int kv_head = (head - h.n_heads) % h.n_kv_heads;
-            size_t kind = head < h.n_heads + h.n_kv_heads ? 0 : to.values;
-            T *y = keys + kind + (size_t)kv_head * to.page_len * h.head_dim + pair;
+            size_t offset = head < h.n_heads + h.n_kv_heads ? 0 : to.values_offset;
+            T *y = keys + offset + (size_t)kv_head * to.page_len * h.head_dim + pair;
             store_n(y, lo);
             store_n(y + half, hi);
         }

@@ -311,10 +311,14 @@ static void fill_padding(const step_block *h, const batch *b, const step_shape *
  * short prompts. */
 static bool runs_by_rows(const batch *b)
 {
-    int n_reads = 0;
+    if (b->n_prefills == 0)
+        return b->n_out == b->n_rows;
+    if (b->n_rows > FUSED_ROWS)
+        return false;
+    long n_reads = 0;
     for (int r = 0; r < b->prefill_indptr[b->n_prefills]; r++)
         n_reads += b->position[r] + 1;
-    return b->n_prefills == 0 ? b->n_out == b->n_rows : b->n_rows <= FUSED_ROWS && n_reads <= SHORT_READS;
+    return n_reads <= SHORT_READS;
 }
 
 /* Returns the most ranks that an adapter of the batch has at a site, its parts taken together. */
@@ -410,7 +414,6 @@ invocation cuda_begin(backend *be, const batch *b, const void *owner)
     CHECK(b->n_rows <= cu->limit.max_rows && b->n_out <= cu->limit.max_out);
     CHECK(b->n_prefills + b->n_decodes <= cu->limit.max_sequences);
     CHECK(b->page_indptr[b->n_prefills + b->n_decodes] <= cu->limit.max_pages);
-    cu->begun = b;
     cuda_use(cu);
     cuda_keep(cu, cudaEventSynchronize(s->copied[turn]), "begin");
     fill(cu, b, h);
@@ -426,7 +429,6 @@ void cuda_end(backend *be)
 {
     cuda_backend *cu = cuda_of(be);
     step_store *s = cu->store;
-    cu->begun = NULL;
     cuda_use(cu);
     if (s->capturing < 0)
         return;

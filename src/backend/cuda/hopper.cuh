@@ -62,13 +62,13 @@ static __device__ __forceinline__ void bulk_copy(void *to, const void *from, int
 
 /* The stage of a pipeline that is used next, and the parity of its mbarriers' phase, which flips with each round of the
  * ring. */
-typedef struct { int slot, parity; } pipeline_state;
+typedef struct { int stage, parity; } pipeline_state;
 
-static __device__ __forceinline__ void pipeline_advance(pipeline_state &r, int n_stages)
+static __device__ __forceinline__ void pipeline_advance(pipeline_state &at, int n_stages)
 {
-    if (++r.slot == n_stages) {
-        r.slot = 0;
-        r.parity ^= 1;
+    if (++at.stage == n_stages) {
+        at.stage = 0;
+        at.parity ^= 1;
     }
 }
 

@@ -40,3 +40,9 @@ int device_failure_report(device_failure *f, err *e)
     pthread_mutex_unlock(&f->lock);
     return happened ? -1 : 0;
 }
+
+bool device_failure_happened(device_failure *f)
+{
+    err ignored;
+    return device_failure_report(f, &ignored) != 0;
+}

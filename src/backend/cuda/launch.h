@@ -39,6 +39,7 @@ void device_failure_set(device_failure *f, const err *e);
 bool device_failure_keep(device_failure *f, int device, cudaError_t status, const char *what);
 /* Returns 0, or -1 with the kept failure in e. */
 int device_failure_report(device_failure *f, err *e);
+bool device_failure_happened(device_failure *f);
 #ifdef __cplusplus
 }
 #endif

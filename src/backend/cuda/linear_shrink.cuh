@@ -187,10 +187,10 @@ static __device__ __forceinline__ int tile_of(const shrink_ring *ring, int work)
 }
 
 /* Describes in a stage what it will hold, the nth RING_CHUNK inputs of a work item, and arms its full barrier. */
-static __device__ __forceinline__ void describe_stage(const shrink_job &job, shrink_ring *ring, int slot, int work,
+static __device__ __forceinline__ void describe_stage(const shrink_job &job, shrink_ring *ring, int stage, int work,
                                                       int nth)
 {
-    shrink_stage *s = &ring->stage[slot];
+    shrink_stage *s = &ring->stage[stage];
     int index = tile_of(ring, work);
     const shrink_tile &t = ring->tile[index];
     int before = index > 0 ? ring->tile[index - 1].work_end : 0, split = work % job.n_splits;
@@ -203,32 +203,32 @@ static __device__ __forceinline__ void describe_stage(const shrink_job &job, shr
         s->k = k;
         s->n_k = max(0, min((int)RING_CHUNK, until - k));
         s->last = k + RING_CHUNK >= until;
-        mbarrier_arrive_expect_tx(&ring->full[slot],
+        mbarrier_arrive_expect_tx(&ring->full[stage],
                                   (min(ranks_at_once(t), rank_sum(t) - s->rank) + t.n_rows) * 2 * s->n_k);
     } else {
-        mbarrier_arrive(&ring->full[slot]);
+        mbarrier_arrive(&ring->full[stage]);
     }
     __syncwarp();
 }
 
 /* Start the copies of a stage's rows of A, or of x: one row per lane. */
-static __device__ __forceinline__ void copy_a(const shrink_job &job, shrink_ring *ring, int slot)
+static __device__ __forceinline__ void copy_a(const shrink_job &job, shrink_ring *ring, int stage)
 {
-    shrink_stage *s = &ring->stage[slot];
+    shrink_stage *s = &ring->stage[stage];
     const shrink_tile &t = ring->tile[s->tile];
     int lane = threadIdx.x & 31;
     if (lane < min(ranks_at_once(t), rank_sum(t) - s->rank) && s->n_k > 0)
-        bulk_copy(s->rows[lane], a_row<f16>(t, s->rank + lane, job.in) + s->k, 2 * s->n_k, &ring->full[slot]);
+        bulk_copy(s->rows[lane], a_row<f16>(t, s->rank + lane, job.in) + s->k, 2 * s->n_k, &ring->full[stage]);
 }
 
-static __device__ __forceinline__ void copy_x(const shrink_job &job, shrink_ring *ring, int slot)
+static __device__ __forceinline__ void copy_x(const shrink_job &job, shrink_ring *ring, int stage)
 {
-    shrink_stage *s = &ring->stage[slot];
+    shrink_stage *s = &ring->stage[stage];
     const shrink_tile &t = ring->tile[s->tile];
     int lane = threadIdx.x & 31;
     if (lane < t.n_rows && s->n_k > 0)
         bulk_copy(s->rows[ranks_at_once(t) + lane], (const f16 *)job.x + (size_t)(t.row + lane) * job.in + s->k,
-                  2 * s->n_k, &ring->full[slot]);
+                  2 * s->n_k, &ring->full[stage]);
 }
 
 /* Starts the copies of x for the n_filled stages that were filled with A before the kernel that writes x had ended. */
@@ -250,20 +250,20 @@ static __device__ void shrink_producer(const shrink_job &job, shrink_ring *ring)
             if (filled == RING_STAGES)
                 copy_late_x(job, ring, filled);
             if (filled >= RING_STAGES)
-                mbarrier_wait(&ring->empty[at.slot], at.parity ^ 1);
-            describe_stage(job, ring, at.slot, work, nth);
-            last = ring->stage[at.slot].last;
-            copy_a(job, ring, at.slot);
+                mbarrier_wait(&ring->empty[at.stage], at.parity ^ 1);
+            describe_stage(job, ring, at.stage, work, nth);
+            last = ring->stage[at.stage].last;
+            copy_a(job, ring, at.stage);
             if (filled >= RING_STAGES)
-                copy_x(job, ring, at.slot);
+                copy_x(job, ring, at.stage);
         }
     if (filled <= RING_STAGES)
         copy_late_x(job, ring, filled);
     if (filled >= RING_STAGES)
-        mbarrier_wait(&ring->empty[at.slot], at.parity ^ 1);
+        mbarrier_wait(&ring->empty[at.stage], at.parity ^ 1);
     if ((threadIdx.x & 31) == 0)
-        ring->stage[at.slot].tile = -1;
-    mbarrier_arrive(&ring->full[at.slot]);
+        ring->stage[at.stage].tile = -1;
+    mbarrier_arrive(&ring->full[at.stage]);
 }
 
 /* d[h][j] += rows of x by ranks 8 j to 8 j + 7, over one stage; h: even and odd 16s of inputs, two sums so that
@@ -314,8 +314,8 @@ template <typename T> static __device__ void shrink_consumer(const shrink_job &j
     float d[2][RING_MAX_RANKS / 8][4] = {};
     wait_for_previous();
     for (pipeline_state at = {0, 0};; pipeline_advance(at, RING_STAGES)) {
-        const shrink_stage *stage = &ring->stage[at.slot];
-        mbarrier_wait(&ring->full[at.slot], at.parity);
+        const shrink_stage *stage = &ring->stage[at.stage];
+        mbarrier_wait(&ring->full[at.stage], at.parity);
         __syncwarp();
         if (stage->tile < 0)
             break;
@@ -323,7 +323,7 @@ template <typename T> static __device__ void shrink_consumer(const shrink_job &j
         multiply_shrink_stage<T>(d, stage, ranks_at_once(t));
         if (stage->last)
             store_work(job, t, stage, d);
-        mbarrier_arrive(&ring->empty[at.slot]);
+        mbarrier_arrive(&ring->empty[at.stage]);
     }
     __syncwarp();
     if ((threadIdx.x & 31) == 0)

@@ -45,11 +45,12 @@ enum {
 static_assert(FP8_BOXES == 2, "the FP8 consumers multiply a stage as two boxes");
 
 /* Bytes of a row of a box of W. */
-static __host__ __device__ __forceinline__ constexpr int w_row(weights_kind kind)
+static __host__ __device__ __forceinline__ constexpr int w_row_bytes(weights_kind kind)
 {
     return kind == AS_ACT ? BOX_ROW : BOX;
 }
 
+/* One product of m rows of x and the n rows of W. */
 typedef struct {
     void *y;            /* [m, ldy] */
     const float *bias;  /* [n], or NULL */
@@ -88,7 +89,7 @@ static __host__ __device__ __forceinline__ int partials_bytes(const skinny_job &
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* Shared memory: x's boxes of all stages, then W's, then their scales (FP8_BLOCK_SCALES), then the partial sums of the
- * cluster, then the mbarriers (16 bytes per stage, and 16), then the shrink's ring. *_stage, scale_bytes: bytes.
+ * cluster, then the mbarriers (16 bytes per stage, and 16), then the shrink's ring.
  *
  * A warpgroup multiplies 64 rows even where tile_rows leaves it fewer. The surplus rows are read from whatever follows
  * their box, and their sums are not used; choose_ring() in cuda_linear.cu makes shared memory long enough for that. */
@@ -97,26 +98,27 @@ typedef struct {
     float *partials;
     uint64_t *full, *empty, *partials_full;
     shrink_ring *shrink;
-    int w_stage, x_stage, scale_stage, scale_bytes;
+    int w_stage_bytes, x_stage_bytes, scale_stage_bytes; /* from a stage's boxes, or scales, to the next stage's */
+    int scale_bytes;                                     /* of a stage's scales, without padding */
 } skinny_layout;
 
 template <int M, weights_kind KIND>
 static __device__ __forceinline__ skinny_layout layout_in(const skinny_job &job, char *memory)
 {
-    skinny_layout p;
-    p.w_stage = job.boxes * job.tile_rows * w_row(KIND);
-    p.x_stage = job.boxes * M * BOX_ROW;
-    p.scale_bytes = KIND == FP8_BLOCK_SCALES ? job.tile_rows * (int)sizeof(float) : 0;
-    p.scale_stage = (p.scale_bytes + 127) / 128 * 128; /* TMA writes to multiples of 128 bytes */
-    p.x = memory;
-    p.w = p.x + job.n_stages * p.x_stage;
-    p.scale = p.w + job.n_stages * p.w_stage;
-    p.partials = (float *)(p.scale + job.n_stages * p.scale_stage);
-    p.full = (uint64_t *)((char *)p.partials + partials_bytes(job));
-    p.empty = p.full + job.n_stages;
-    p.partials_full = p.empty + job.n_stages;
-    p.shrink = (shrink_ring *)(p.partials_full + 2); /* one mbarrier, and padding to 16 bytes */
-    return p;
+    skinny_layout shared;
+    shared.w_stage_bytes = job.boxes * job.tile_rows * w_row_bytes(KIND);
+    shared.x_stage_bytes = job.boxes * M * BOX_ROW;
+    shared.scale_bytes = KIND == FP8_BLOCK_SCALES ? job.tile_rows * (int)sizeof(float) : 0;
+    shared.scale_stage_bytes = (shared.scale_bytes + 127) / 128 * 128; /* TMA writes to multiples of 128 bytes */
+    shared.x = memory;
+    shared.w = shared.x + job.n_stages * shared.x_stage_bytes;
+    shared.scale = shared.w + job.n_stages * shared.w_stage_bytes;
+    shared.partials = (float *)(shared.scale + job.n_stages * shared.scale_stage_bytes);
+    shared.full = (uint64_t *)((char *)shared.partials + partials_bytes(job));
+    shared.empty = shared.full + job.n_stages;
+    shared.partials_full = shared.empty + job.n_stages;
+    shared.shrink = (shrink_ring *)(shared.partials_full + 2); /* one mbarrier, and padding to 16 bytes */
+    return shared;
 }
 
 /* This block's share: every tile_step-th tile from first_tile on, and of each boxes [from, to) along k. The range is
@@ -127,12 +129,12 @@ template <weights_kind KIND> static __device__ __forceinline__ block_range block
 {
     constexpr int GRANULE = KIND == AS_ACT ? 1 : FP8_BOXES; /* boxes: the unit in which k is split */
     int rank = blockIdx.x % job.splits, n_granules = (job.n_boxes + GRANULE - 1) / GRANULE;
-    block_range s;
-    s.first_tile = blockIdx.x / job.splits;
-    s.tile_step = gridDim.x / job.splits;
-    s.from = rank * n_granules / job.splits * GRANULE;
-    s.to = min((rank + 1) * n_granules / job.splits * GRANULE, job.n_boxes);
-    return s;
+    block_range range;
+    range.first_tile = blockIdx.x / job.splits;
+    range.tile_step = gridDim.x / job.splits;
+    range.from = rank * n_granules / job.splits * GRANULE;
+    range.to = min((rank + 1) * n_granules / job.splits * GRANULE, job.n_boxes);
+    return range;
 }
 
 /* A place in the sequence of this block's stages (its tiles in turn, each one's boxes of k), and in the ring. */
@@ -141,12 +143,12 @@ typedef struct {
     pipeline_state at;
 } cursor;
 
-static __device__ __forceinline__ void advance(const skinny_job &job, const block_range &s, cursor &c)
+static __device__ __forceinline__ void advance(const skinny_job &job, const block_range &range, cursor &c)
 {
     c.box += job.boxes;
-    if (c.box >= s.to) {
-        c.box = s.from;
-        c.tile += s.tile_step;
+    if (c.box >= range.to) {
+        c.box = range.from;
+        c.tile += range.tile_step;
     }
     pipeline_advance(c.at, job.n_stages);
 }
@@ -156,43 +158,45 @@ typedef struct { const CUtensorMap *w, *x, *scale; } box_maps;
 
 /* Arms the full barrier for the whole stage (W, its scales and x) and starts the copies of W and the scales. */
 template <weights_kind KIND>
-static __device__ __forceinline__ void load_w(const skinny_job &job, const skinny_layout &p, const cursor &c,
+static __device__ __forceinline__ void load_w(const skinny_job &job, const skinny_layout &shared, const cursor &c,
                                               const box_maps &maps, uint64_t policy)
 {
-    uint64_t *full = &p.full[c.at.slot];
+    uint64_t *full = &shared.full[c.at.stage];
     /* an FP8 map counts slabs, not rows */
     int row = c.tile * job.tile_rows / (KIND == AS_ACT ? 1 : SLAB);
-    mbarrier_arrive_expect_tx(full, p.w_stage + p.x_stage + p.scale_bytes);
-    tensor_copy(p.w + c.at.slot * p.w_stage, maps.w, row, c.box, full, policy);
+    mbarrier_arrive_expect_tx(full, shared.w_stage_bytes + shared.x_stage_bytes + shared.scale_bytes);
+    tensor_copy(shared.w + c.at.stage * shared.w_stage_bytes, maps.w, row, c.box, full, policy);
     if constexpr (KIND == FP8_BLOCK_SCALES)
-        tensor_copy(p.scale + c.at.slot * p.scale_stage, maps.scale, row, c.box / FP8_BOXES, full, policy);
+        tensor_copy(shared.scale + c.at.stage * shared.scale_stage_bytes, maps.scale, row, c.box / FP8_BOXES, full,
+                    policy);
 }
 
-static __device__ __forceinline__ void load_x(const skinny_layout &p, const cursor &c, const CUtensorMap *map,
+static __device__ __forceinline__ void load_x(const skinny_layout &shared, const cursor &c, const CUtensorMap *map,
                                               uint64_t policy)
 {
-    tensor_copy(p.x + c.at.slot * p.x_stage, map, 0, c.box, &p.full[c.at.slot], policy);
+    tensor_copy(shared.x + c.at.stage * shared.x_stage_bytes, map, 0, c.box, &shared.full[c.at.stage], policy);
 }
 
-/* The producer, one thread, fills the ring's stages in turn, the first n_early with W alone at first. */
+/* The producer, one thread, fills the ring's stages in turn: the first n_early with W before wait_for_previous() and,
+ * by the cursor `early`, with x after it; all others with both. */
 template <weights_kind KIND>
-static __device__ void produce(const skinny_job &job, const block_range &s, const skinny_layout &p,
+static __device__ void produce(const skinny_job &job, const block_range &range, const skinny_layout &shared,
                                const box_maps &maps)
 {
     uint64_t once = policy_read_once(), keep = policy_keep();
-    cursor w = {s.first_tile, s.from, {0, 0}}, x = w;
+    cursor next = {range.first_tile, range.from, {0, 0}}, early = next;
     int filled = 0;
-    for (; filled < job.n_early && w.tile < job.n_tiles; filled++, advance(job, s, w))
-        load_w<KIND>(job, p, w, maps, once);
+    for (; filled < job.n_early && next.tile < job.n_tiles; filled++, advance(job, range, next))
+        load_w<KIND>(job, shared, next, maps, once);
     let_next_start();
     wait_for_previous();
-    for (int i = 0; i < filled; i++, advance(job, s, x))
-        load_x(p, x, maps.x, keep);
-    for (; w.tile < job.n_tiles; filled++, advance(job, s, w)) {
+    for (int i = 0; i < filled; i++, advance(job, range, early))
+        load_x(shared, early, maps.x, keep);
+    for (; next.tile < job.n_tiles; filled++, advance(job, range, next)) {
         if (filled >= job.n_stages)
-            mbarrier_wait(&p.empty[w.at.slot], w.at.parity ^ 1);
-        load_w<KIND>(job, p, w, maps, once);
-        load_x(p, w, maps.x, keep);
+            mbarrier_wait(&shared.empty[next.at.stage], next.at.parity ^ 1);
+        load_w<KIND>(job, shared, next, maps, once);
+        load_x(shared, next, maps.x, keep);
     }
 }
 
@@ -228,16 +232,17 @@ static __device__ __forceinline__ void multiply_stage(float (&acc)[M / 2], uint6
 /* acc [64, M] += the product over all stages of one tile. A stage may reach past this block's range of k: those boxes
  * are left out. wg_row: the warpgroup's first row of the tile. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const block_range &s,
-                                                     const skinny_layout &p, pipeline_state &at, float (&acc)[M / 2],
-                                                     int wg_row)
+static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const block_range &range,
+                                                     const skinny_layout &shared, pipeline_state &at,
+                                                     float (&acc)[M / 2], int wg_row)
 {
-    for (int box = s.from; box < s.to; box += job.boxes) {
-        mbarrier_wait(&p.full[at.slot], at.parity);
-        multiply_stage<T, M>(acc, box_descriptor(p.w + at.slot * p.w_stage + wg_row * BOX_ROW),
-                             box_descriptor(p.x + at.slot * p.x_stage), min(job.boxes, s.to - box), job.tile_rows);
+    for (int box = range.from; box < range.to; box += job.boxes) {
+        mbarrier_wait(&shared.full[at.stage], at.parity);
+        multiply_stage<T, M>(acc, box_descriptor(shared.w + at.stage * shared.w_stage_bytes + wg_row * BOX_ROW),
+                             box_descriptor(shared.x + at.stage * shared.x_stage_bytes), min(job.boxes, range.to - box),
+                             job.tile_rows);
         if ((threadIdx.x & 31) == 0)
-            mbarrier_arrive(&p.empty[at.slot]);
+            mbarrier_arrive(&shared.empty[at.stage]);
         pipeline_advance(at, job.n_stages);
     }
 }
@@ -280,35 +285,35 @@ static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const 
 
 /* acc [64, M] += the product over all stages of one tile of FP8 weights. The next product's weights are read while a
  * product is under way. The first wait of a stage ends the last product of the stage before, which could be released
- * there; it is released one product later (not tuned). Boxes past the end of k are zeros. warp_row: the warp's first
- * row of the tile. */
+ * there; it is released one product later (not tuned) and is `unreleased` until then. Boxes past the end of k are
+ * zeros. warp_row: the warp's first row of the tile. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const block_range &s,
-                                                         const skinny_layout &p, pipeline_state &at,
+static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const block_range &range,
+                                                         const skinny_layout &shared, pipeline_state &at,
                                                          float (&acc)[M / 2], int warp_row)
 {
-    int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31, before = -1;
+    int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31, unreleased = -1; /* -1: none */
     fragments a;
-    for (int box = s.from; box < s.to; box += FP8_BOXES) {
-        const char *w = p.w + at.slot * p.w_stage + warp_row * BOX + lane * 16;
-        uint64_t x = box_descriptor(p.x + at.slot * p.x_stage);
-        mbarrier_wait(&p.full[at.slot], at.parity);
+    for (int box = range.from; box < range.to; box += FP8_BOXES) {
+        const char *w = shared.w + at.stage * shared.w_stage_bytes + warp_row * BOX + lane * 16;
+        uint64_t x = box_descriptor(shared.x + at.stage * shared.x_stage_bytes);
+        mbarrier_wait(&shared.full[at.stage], at.parity);
         fp8_words words = read_words(w);
         wgmma_wait<0>();
         widen<T>(a, words);
         begin_product<T, M>(acc, a, x);
         words = read_words(w + box_bytes);
         wgmma_wait<0>();
-        if (lane == 0 && before >= 0)
-            mbarrier_arrive(&p.empty[before]);
+        if (lane == 0 && unreleased >= 0)
+            mbarrier_arrive(&shared.empty[unreleased]);
         widen<T>(a, words);
         begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
-        before = at.slot;
+        unreleased = at.stage;
         pipeline_advance(at, job.n_stages);
     }
     wgmma_wait<0>();
-    if (lane == 0 && before >= 0)
-        mbarrier_arrive(&p.empty[before]);
+    if (lane == 0 && unreleased >= 0)
+        mbarrier_arrive(&shared.empty[unreleased]);
 }
 
 /* The scales of this lane's rows: g and g + 8 of its warp's 16. */
@@ -332,18 +337,18 @@ template <int M> static __device__ __forceinline__ void scale_rows(float (&acc)[
 /* sum [64, M] += the product over all stages of one tile of FP8_BLOCK_SCALES weights. Each stage has a scale per row,
  * by which its sums are multiplied before they are added. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_job &job, const block_range &s,
-                                                                  const skinny_layout &p, pipeline_state &at,
+static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_job &job, const block_range &range,
+                                                                  const skinny_layout &shared, pipeline_state &at,
                                                                   float (&sum)[M / 2], int warp_row)
 {
     int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31;
-    for (int box = s.from; box < s.to; box += FP8_BOXES) {
-        const char *w = p.w + at.slot * p.w_stage + warp_row * BOX + lane * 16;
-        const float *scale = (const float *)(p.scale + at.slot * p.scale_stage) + warp_row + lane / 4;
-        uint64_t x = box_descriptor(p.x + at.slot * p.x_stage);
+    for (int box = range.from; box < range.to; box += FP8_BOXES) {
+        const char *w = shared.w + at.stage * shared.w_stage_bytes + warp_row * BOX + lane * 16;
+        const float *scale = (const float *)(shared.scale + at.stage * shared.scale_stage_bytes) + warp_row + lane / 4;
+        uint64_t x = box_descriptor(shared.x + at.stage * shared.x_stage_bytes);
         float acc[M / 2] = {};
         fragments a;
-        mbarrier_wait(&p.full[at.slot], at.parity);
+        mbarrier_wait(&shared.full[at.stage], at.parity);
         /* Read before the words: a warp's loads from shared memory complete in order, so the scales are there once the
          * words are, which the products wait for. Read later, they could still be under way when the stage is released
          * and overwritten (docs/lab/fp8.md). */
@@ -357,7 +362,7 @@ static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_j
         begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
         wgmma_wait<0>();
         if (lane == 0)
-            mbarrier_arrive(&p.empty[at.slot]);
+            mbarrier_arrive(&shared.empty[at.stage]);
 #pragma unroll
         for (int i = 0; i < M / 2; i++)
             sum[i] += acc[i] * scales.at[i >> 1 & 1];
@@ -365,7 +370,8 @@ static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_j
     }
 }
 
-/* Stores a warp's accumulators to y, F32: columns n0 to n0 + 15, those below n1. */
+/* Stores a warp's accumulators to y, F32: columns n0 to n0 + 15, those below n1. Rows of W are columns of y: of the two
+ * that a lane has (wgmma() in hopper.cuh), h is 0 for g and 1 for g + 8. */
 template <int M>
 static __device__ __forceinline__ void store_f32(const skinny_job &job, const float (&acc)[M / 2], int n0, int n1)
 {
@@ -419,24 +425,25 @@ static __device__ __forceinline__ int groups_owned(const skinny_job &job)
 
 /* Arms the barrier for the partial sums that the cluster will send this block. Without split-K it is armed too, but
  * never waited for. */
-static __device__ __forceinline__ void expect_sums(const skinny_job &job, const skinny_layout &p)
+static __device__ __forceinline__ void expect_sums(const skinny_job &job, const skinny_layout &shared)
 {
-    mbarrier_arrive_expect_tx(p.partials_full, job.splits * groups_owned(job) * 8 * m_padded(job) * (int)sizeof(float));
+    mbarrier_arrive_expect_tx(shared.partials_full,
+                              job.splits * groups_owned(job) * 8 * m_padded(job) * (int)sizeof(float));
 }
 
-/* Sends a warp's sums, groups `group` and `group` + 1 of 8 rows, to the blocks that add these up. */
+/* Sends a warp's sums, two groups of 8 rows of the tile from first_group on, to the blocks that add these up. */
 template <int M>
-static __device__ __forceinline__ void send_sums(const skinny_job &job, const skinny_layout &p,
-                                                 const float (&acc)[M / 2], int group)
+static __device__ __forceinline__ void send_sums(const skinny_job &job, const skinny_layout &shared,
+                                                 const float (&acc)[M / 2], int first_group)
 {
     int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, ld = m_padded(job), rank = blockIdx.x % job.splits;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        int mine = group + h, owner = mine % job.splits, place = rank * groups_each(job) + mine / job.splits;
-        if (mine * 8 >= job.tile_rows)
+        int group = first_group + h, owner = group % job.splits, place = rank * groups_each(job) + group / job.splits;
+        if (group * 8 >= job.tile_rows)
             break;
-        unsigned to = at_peer(p.partials + (place * 8 + g) * ld + 2 * t, owner),
-                 barrier = at_peer(p.partials_full, owner);
+        unsigned to = at_peer(shared.partials + (place * 8 + g) * ld + 2 * t, owner),
+                 barrier = at_peer(shared.partials_full, owner);
 #pragma unroll
         for (int j = 0; j < M / 8; j++)
             if (8 * j < ld)
@@ -461,17 +468,17 @@ static __device__ __forceinline__ void store_8(const skinny_job &job, int row, i
 /* Adds up the partial sums that the cluster sent, in order of rank, and stores the results; a thread owns 8 outputs of
  * a row at a time. */
 template <typename T>
-static __device__ void store_sums(const skinny_job &job, const skinny_layout &p, int n0, int n_threads)
+static __device__ void store_sums(const skinny_job &job, const skinny_layout &shared, int n0, int n_threads)
 {
     int ld = m_padded(job), each = groups_each(job), n_items = groups_owned(job) * ld, rank = blockIdx.x % job.splits;
-    st_async_wait(p.partials_full, 0);
+    st_async_wait(shared.partials_full, 0);
     for (int i = threadIdx.x; i < n_items; i += n_threads) {
         int group = i / ld, row = i % ld, n = n0 + (group * job.splits + rank) * 8;
         float sum[8] = {};
         for (int peer = 0; peer < job.splits; peer++)
 #pragma unroll
             for (int j = 0; j < 8; j++)
-                sum[j] += p.partials[((peer * each + group) * 8 + j) * ld + row];
+                sum[j] += shared.partials[((peer * each + group) * 8 + j) * ld + row];
         if (row >= job.m)
             continue;
         if (job.f32)
@@ -481,29 +488,30 @@ static __device__ void store_sums(const skinny_job &job, const skinny_layout &p,
     }
 }
 
-/* A consumer warpgroup: rows 64 * group to 64 * group + 63 of each of the block's tiles. n_threads: all consumers'. */
+/* A consumer warpgroup: rows 64 * warpgroup to 64 * warpgroup + 63 of each of the block's tiles. n_threads: all
+ * consumers'. */
 template <typename T, int M, weights_kind KIND>
-static __device__ void consume(const skinny_job &job, const block_range &s, const skinny_layout &p, int group,
-                               int n_threads)
+static __device__ void consume(const skinny_job &job, const block_range &range, const skinny_layout &shared,
+                               int warpgroup, int n_threads)
 {
     pipeline_state at = {0, 0};
-    int wg_row = 64 * group, warp_row = wg_row + (threadIdx.x >> 5 & 3) * 16;
-    for (int tile = s.first_tile; tile < job.n_tiles; tile += s.tile_step) {
+    int wg_row = 64 * warpgroup, warp_row = wg_row + (threadIdx.x >> 5 & 3) * 16;
+    for (int tile = range.first_tile; tile < job.n_tiles; tile += range.tile_step) {
         int n0 = tile * job.tile_rows, n1 = min(job.n, n0 + job.tile_rows);
         float acc[M / 2] = {};
         if constexpr (KIND == AS_ACT) {
-            multiply_tile<T, M>(job, s, p, at, acc, wg_row);
+            multiply_tile<T, M>(job, range, shared, at, acc, wg_row);
         } else if constexpr (KIND == FP8_ROW_SCALES) {
             row_scales scales = read_scales(job, n0 + warp_row, n1);
-            multiply_tile_fp8<T, M>(job, s, p, at, acc, warp_row);
+            multiply_tile_fp8<T, M>(job, range, shared, at, acc, warp_row);
             scale_rows<M>(acc, scales);
         } else {
-            multiply_tile_block_scales<T, M>(job, s, p, at, acc, warp_row);
+            multiply_tile_block_scales<T, M>(job, range, shared, at, acc, warp_row);
         }
         if (job.splits > 1) {
             cluster_wait();
-            send_sums<M>(job, p, acc, warp_row / 8);
-            store_sums<T>(job, p, n0, n_threads);
+            send_sums<M>(job, shared, acc, warp_row / 8);
+            store_sums<T>(job, shared, n0, n_threads);
         } else if (job.f32)
             store_f32<M>(job, acc, n0 + warp_row, n1);
         else
@@ -511,18 +519,19 @@ static __device__ void consume(const skinny_job &job, const block_range &s, cons
     }
 }
 
-static __device__ __forceinline__ void init_barriers(const skinny_job &job, const skinny_layout &p, int n_consumers)
+static __device__ __forceinline__ void init_barriers(const skinny_job &job, const skinny_layout &shared,
+                                                     int n_consumers)
 {
 #pragma unroll 1
     for (int i = 0; i < job.n_stages; i++) {
-        mbarrier_init(&p.full[i], 1);
-        mbarrier_init(&p.empty[i], n_consumers / 32);
+        mbarrier_init(&shared.full[i], 1);
+        mbarrier_init(&shared.empty[i], n_consumers / 32);
     }
-    mbarrier_init(p.partials_full, 1);
+    mbarrier_init(shared.partials_full, 1);
     if (job.shrinks)
-        shrink_ring_init(p.shrink);
+        shrink_ring_init(shared.shrink);
     mbarrier_init_fence();
-    expect_sums(job, p);
+    expect_sums(job, shared);
 }
 
 #endif
@@ -540,27 +549,28 @@ static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROW_SCAL
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) char memory[];
-    int n_groups = (job.tile_rows + 63) / 64, n_consumers = 128 * n_groups;
-    int role = warp_index() - 4 * n_groups; /* below 0: consumer; 0: producer; 1, 2: the shrink's producer, consumer */
-    block_range s = block_range_of<KIND>(job);
-    skinny_layout p = layout_in<M, KIND>(job, memory);
+    int n_warpgroups = (job.tile_rows + 63) / 64, n_consumers = 128 * n_warpgroups;
+    /* below 0: consumer; 0: producer; 1, 2: the shrink's producer, consumer */
+    int role = warp_index() - 4 * n_warpgroups;
+    block_range range = block_range_of<KIND>(job);
+    skinny_layout shared = layout_in<M, KIND>(job, memory);
     if (threadIdx.x == n_consumers)
-        init_barriers(job, p, n_consumers);
+        init_barriers(job, shared, n_consumers);
     __syncthreads();
     /* Each thread of the cluster arrives here once and waits once, as a cluster has one tile: consumers before they
      * send sums to other blocks, whose mbarriers must be initialised by then; the other warps at their end. */
     if (job.splits > 1)
         cluster_arrive_relaxed();
     if (role < 0) {
-        consume<T, M, KIND>(job, s, p, warp_index() / 4, n_consumers);
+        consume<T, M, KIND>(job, range, shared, warp_index() / 4, n_consumers);
         return;
     }
     if (role == 0 && threadIdx.x == n_consumers)
-        produce<KIND>(job, s, p, {&w_map, &x_map, &scale_map});
+        produce<KIND>(job, range, shared, {&w_map, &x_map, &scale_map});
     else if (role == 1)
-        shrink_producer(shrink, p.shrink);
+        shrink_producer(shrink, shared.shrink);
     else if (role == 2)
-        shrink_consumer<T>(shrink, p.shrink);
+        shrink_consumer<T>(shrink, shared.shrink);
     __syncwarp();
     if (job.splits > 1)
         cluster_wait();

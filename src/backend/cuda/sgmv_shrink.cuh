@@ -34,7 +34,7 @@ typedef struct {
 } site_parts;
 
 typedef struct {
-    site_parts parts;
+    site_parts parts; /* kept here, as they would take up registers from one rank group to the next */
     uint64_t barrier;
     float partial[2][SHRINK_WARPS][SGMV_TILE * RANK_GROUP]; /* the warps' sums, double-buffered */
     float gathered[SHRINK_CLUSTER][SGMV_TILE * RANK_GROUP]; /* the blocks' sums, in the one that adds them up */
@@ -74,7 +74,7 @@ static __device__ __forceinline__ int site_rank_groups(const site_parts &p)
 template <typename T> static __device__ __forceinline__ shrink_group group_at(const site_parts &p, int group, int in)
 {
     shrink_group g = {};
-    int v_col = 0;
+    int v_col = 0; /* where part i begins; `group` counts from there, so it is negative behind its own part */
 #pragma unroll
     for (int i = 0; i < MAX_PARTS; i++) {
         int from = RANK_GROUP * group;
@@ -91,6 +91,8 @@ template <typename T> static __device__ __forceinline__ shrink_group group_at(co
  * Lane 4g + t has inputs 8t to 8t + 7 of each step, of ranks g and g + 8 and of rows g and, where N is 2, g + 8. */
 template <int N, int S> struct shrink_fragments { uint4 a[S][2], x[S][N]; };
 
+/* Load a span's fragments of A, or of x; zeros where there is no rank, or row, and for inputs from k1 on. a, x: the
+ * first row of the rank group, or of the tile; k: this lane's first input of the span. */
 template <typename T, int N, int S>
 static __device__ __forceinline__ void shrink_load_a(shrink_fragments<N, S> &to, const T *a, int in, int n_ranks, int k,
                                                      int k1)
@@ -123,7 +125,7 @@ static __device__ __forceinline__ void shrink_load_x(shrink_fragments<N, S> &to,
 
 /* d[i] += A x^T, 16 ranks by rows 8i to 8i + 7. A step is two products of k = 16: the first takes inputs 0 to 3 of a
  * lane's eight as the four places along k that mma gives the lane, the second inputs 4 to 7. Sums of absent ranks and
- * rows are not read. */
+ * rows are not stored. */
 template <typename T, int N, int S>
 static __device__ __forceinline__ void shrink_multiply(float (&d)[N][4], const shrink_fragments<N, S> &from)
 {
@@ -140,7 +142,8 @@ static __device__ __forceinline__ void shrink_multiply(float (&d)[N][4], const s
     }
 }
 
-/* Adds up d over the block's warps and clears it. Returns in thread 16 * row + rank the sum of that row and rank. The
+/* Adds up d over the block's warps and clears it. Returns in thread 16 * row + rank the sum of that row and rank. One
+ * barrier is enough, as `partial` alternates: whoever stores to it again has passed the barrier in between. The
  * stores have a 4-way bank conflict (within quads), which is accepted: d is stored only once for each rank group. */
 template <int N>
 static __device__ __forceinline__ float reduce_warps(float (&d)[N][4], float (*partial)[SGMV_TILE * RANK_GROUP])
@@ -181,7 +184,7 @@ static __device__ __forceinline__ void next_reduction(shrink_reduction &reductio
 /* Adds up `sum` over the blocks of the split-K group. Returns true in the owner, whose `sum` is then the result. One
  * buffer `gathered` is enough: before a peer stores into an owner's `gathered` again it has been owner itself and has
  * waited for that owner's sums, which the owner sends only after all its threads have read `gathered` (reduce_warps()
- * synchronises the block in between). */
+ * synchronises the block in between). gridDim.x is the size of a cluster, so blockIdx.x is the block's rank in it. */
 template <int N>
 static __device__ __forceinline__ bool reduce_blocks(float &sum, int splits, const shrink_reduction &reduction,
                                                      shrink_shared *sh)
@@ -217,8 +220,8 @@ template <typename T> struct shrink_work {
 
 /* Computes this block's share of a tile, rank group by rank group, each along k in spans; a span is S steps of every
  * warp. Fragments are double-buffered (even, odd): while one buffer is multiplied the other is loaded, across rank
- * groups too. next, next_index and next_k tell which span is loaded next; group, index and k, which one is
- * multiplied. */
+ * groups too. next, next_index and next_k tell which span is loaded next; group, index and k, which one is multiplied.
+ * parts: the tile's, in registers, for the first rank group; the others are looked up in the copy sh->parts. */
 template <typename T, int N, int S>
 static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, const site_parts &parts, int splits,
                                                   shrink_shared *sh)
@@ -231,12 +234,10 @@ static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, co
     shrink_reduction reduction = {};
     shrink_fragments<N, S> even, odd;
     float d[N][4] = {};
-    auto prefetch = [&](shrink_fragments<N, S> &to, bool with_x) {
-        if (next_index >= work.n_rank_groups)
-            return;
+    auto load_next_a = [&](shrink_fragments<N, S> &to) {
         shrink_load_a(to, (const T *)next.a, work.in, next.n_ranks, next_k + k_lane, work.k1);
-        if (with_x)
-            shrink_load_x(to, work.x, work.in, work.n_rows, next_k + k_lane, work.k1);
+    };
+    auto advance_next = [&] {
         next_k += SPAN;
         if (next_k < work.k1)
             return;
@@ -244,9 +245,22 @@ static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, co
         next_index += work.group_stride;
         next = group_at<T>(sh->parts, next_index, work.in);
     };
+    auto prefetch_a = [&](shrink_fragments<N, S> &to) {
+        if (next_index >= work.n_rank_groups)
+            return;
+        load_next_a(to);
+        advance_next();
+    };
+    auto prefetch = [&](shrink_fragments<N, S> &to) {
+        if (next_index >= work.n_rank_groups)
+            return;
+        load_next_a(to);
+        shrink_load_x(to, work.x, work.in, work.n_rows, next_k + k_lane, work.k1);
+        advance_next();
+    };
     auto multiply = [&](shrink_fragments<N, S> &fragments) {
         shrink_multiply<T>(d, fragments);
-        prefetch(fragments, true);
+        prefetch(fragments);
         k += SPAN;
         if (k < work.k1)
             return;
@@ -264,11 +278,11 @@ static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, co
     if (threadIdx.x == 0)
         sh->parts = parts;
     __syncthreads();
-    prefetch(even, false);
-    prefetch(odd, false);
+    prefetch_a(even); /* x may still be being written */
+    prefetch_a(odd);
     wait_for_previous();
     shrink_load_x(even, work.x, work.in, work.n_rows, work.k0 + k_lane, work.k1);
-    /* The second span, as in prefetch(odd): where a block's range of k is a single span, it is the next rank group's,
+    /* The second span, as in prefetch_a(odd): where a block's range of k is a single span, it is the next rank group's,
      * at k0 again. */
     shrink_load_x(odd, work.x, work.in, work.n_rows, (work.k0 + SPAN < work.k1 ? work.k0 + SPAN : work.k0) + k_lane,
                   work.k1);
@@ -300,6 +314,9 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
     int log2_cluster = 31 - __clz(gridDim.x);
     int log2_split_groups = max(log2_blocks - log2_cluster, 0); /* log2 of the split-K groups per tile */
     int log2_splits = log2_blocks - log2_split_groups, splits = 1 << log2_splits;
+    /* The blocks of a z-slice are numbered split by split, split-K group by split-K group, tile by tile. Each tile has
+     * 2^log2_split_groups groups of 2^log2_splits splits, so the numbers are fields of `block`, from the lowest bits
+     * on. split_group counts through all tiles. */
     int split_group = block >> log2_splits, tile = split_group >> log2_split_groups;
     site_parts parts = {};
     if (tile < n) {
@@ -308,6 +325,7 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
         parts = load_site_parts(t.table + site);
     }
     int n_rank_groups = site_rank_groups(parts);
+    /* The split-K groups of the tile in all z-slices take its rank groups in turn. */
     int first_group = ((int)blockIdx.z << log2_split_groups) + split_group - (tile << log2_split_groups);
     /* All blocks of a split-K group exit here or none, as first_group is the same for all. The other blocks of the
      * cluster do not wait for them: cluster_wait() waits only for threads that have not exited. */
@@ -329,7 +347,7 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
     if (splits > 1) {
         if (threadIdx.x == 0)
             st_async_init(&sh.barrier);
-        __syncwarp();
+        __syncwarp(); /* the barrier is one instruction of the whole warp (.aligned) */
         cluster_arrive_relaxed();
     }
     if (t.n_rows > 8) /* with few rows there are registers for two steps at a time */
