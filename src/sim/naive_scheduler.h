@@ -55,6 +55,8 @@ typedef struct {
 typedef struct {
     int token[NAIVE_TOKENS], n;
     char adapter[16];
+    unsigned char digest[32];
+    size_t digest_bytes;
     double until;
 } naive_killer;
 
