@@ -356,7 +356,7 @@ static void naive_step_aside(naive *s, double now, naive_request *r)
 {
     naive_leave(s, r);
     r->aside = now;
-    r->turn = ++s->n_turns;
+    r->aside_serial = ++s->n_asides;
 }
 
 /* Serves the first request that can be served; false if none can. */
@@ -454,7 +454,7 @@ static naive_request *naive_to_call_back(naive *s)
     naive_request *first = NULL;
     for (int i = 0; i < NAIVE_REQUESTS; i++) {
         naive_request *r = &s->request[i];
-        if (r->id && r->aside >= 0 && !naive_too_large(s, r) && (!first || r->turn < first->turn))
+        if (r->id && r->aside >= 0 && !naive_too_large(s, r) && (!first || r->aside_serial < first->aside_serial))
             first = r;
     }
     return first;
@@ -871,7 +871,7 @@ static naive_request *naive_first_overdue(naive *s, double now)
     for (int i = 0; i < NAIVE_REQUESTS && s->opt.max_aside > 0; i++) {
         naive_request *r = &s->request[i];
         if (r->id && r->gpu < 0 && r->aside >= 0 && now - r->aside >= s->opt.max_aside &&
-            (!first || r->turn < first->turn))
+            (!first || r->aside_serial < first->aside_serial))
             first = r;
     }
     return first;

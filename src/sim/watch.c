@@ -481,7 +481,7 @@ static void check_turn(watch *w, const watched *r)
 
 /* Gives a newcomer on its first GPU its turn, which must be later than all before; it is ordered by that from now on.
  */
-static void take_turn(watch *w, watched *r, const submission *s)
+static void set_turn(watch *w, watched *r, const submission *s)
 {
     if (s->arrival < w->now || s->arrival <= w->last_turn)
         violate(w, "given a turn of the past", r->id);
@@ -520,7 +520,7 @@ static void check_add(watch *w, const command *c)
     check_place(w, r, c);
     if (!r->taken_on) {
         check_share(w, r);
-        take_turn(w, r, s);
+        set_turn(w, r, s);
     }
     w->last_attempt = c->attempt;
     r->gpu = c->gpu;

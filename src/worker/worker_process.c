@@ -68,7 +68,7 @@ static int read_commands(worker_process *p, err *e)
             return -1;
         size_t n;
         for (const void *bytes; (bytes = frame_reader_next(&p->in, &n));)
-            if (worker_take(p->w, bytes, n, e))
+            if (worker_receive(p->w, bytes, n, e))
                 return -1;
     }
     return 0;

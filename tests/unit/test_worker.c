@@ -571,7 +571,7 @@ static EndReason end_of_unreadable(const scene *s, int n_looks)
     message.commands = &all;
     buf packed = {0};
     pack_message(&packed, &message);
-    assert_int_equal(worker_take(w, packed.data, packed.len, &e), 0);
+    assert_int_equal(worker_receive(w, packed.data, packed.len, &e), 0);
     buf_free(&packed);
     while (!v.ended)
         assert_int_equal(worker_step(w, &e), WORKER_GOES_ON);
