@@ -75,18 +75,3 @@ void frame_reader_deinit(frame_reader *r)
     buf_free(&r->in);
     r->start = 0;
 }
-
-int frame_write_all(int fd, const void *bytes, size_t n)
-{
-    const char *from = bytes;
-    while (n > 0) {
-        ssize_t done = write(fd, from, n);
-        if (done < 0 && errno != EINTR)
-            return -1;
-        if (done > 0) {
-            from += done;
-            n -= (size_t)done;
-        }
-    }
-    return 0;
-}

@@ -35,7 +35,4 @@ int frame_reader_fill(frame_reader *r, err *e);
 const void *frame_reader_next(frame_reader *r, size_t *n);
 void frame_reader_deinit(frame_reader *r);
 
-/* Writes all n bytes, however long the reader takes. -1: it is gone. */
-int frame_write_all(int fd, const void *bytes, size_t n);
-
 #endif

@@ -38,7 +38,7 @@ static int send_frame(void *ctx, const void *message, size_t n)
     worker_process *p = ctx;
     buf_clear(&p->frame);
     frame_add(&p->frame, message, n);
-    return frame_write_all(p->opt->out, p->frame.data, p->frame.len);
+    return file_write_all(p->opt->out, p->frame.data, p->frame.len);
 }
 
 /* Sends a notice when tokens of many requests are about to come, so that the processes that pass them on wake up. */

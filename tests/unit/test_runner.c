@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/frames.h"
@@ -21,7 +22,7 @@ static void write_message(const Message *m)
     buf packed = {0}, frame = {0};
     pack_message(&packed, m);
     frame_add(&frame, packed.data, packed.len);
-    if (frame_write_all(4, frame.data, frame.len))
+    if (file_write_all(4, frame.data, frame.len))
         _exit(0);
     buf_free(&packed);
     buf_free(&frame);
