@@ -50,9 +50,7 @@ int frame_reader_fill(frame_reader *r, err *e)
         return errno == EINTR || errno == EAGAIN ? 0 : err_set(e, "cannot read the pipe: %s", strerror(errno));
     if (n == 0)
         return err_set(e, "the pipe is closed");
-    return r->in.len >= FRAME_HEAD && frame_length(r->in.data) < 0
-               ? err_set(e, "a frame of more than %zu bytes", FRAME_MAX)
-               : 1;
+    return frame_reader_is_stuck(r) ? err_set(e, "a frame of more than %zu bytes", FRAME_MAX) : 1;
 }
 
 const void *frame_reader_next(frame_reader *r, size_t *n)
@@ -68,6 +66,11 @@ const void *frame_reader_next(frame_reader *r, size_t *n)
     *n = (size_t)length;
     r->start += FRAME_HEAD + *n;
     return head + FRAME_HEAD;
+}
+
+bool frame_reader_is_stuck(const frame_reader *r)
+{
+    return r->in.len - r->start >= FRAME_HEAD && frame_length(r->in.data + r->start) < 0;
 }
 
 void frame_reader_deinit(frame_reader *r)
