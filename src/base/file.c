@@ -164,6 +164,21 @@ int file_read(buf *out, const char *path, size_t max_size, err *e)
     return n < 0 ? err_set(e, "cannot read %s: %s", path, strerror(saved)) : 0;
 }
 
+int file_write_all(int fd, const void *bytes, size_t n)
+{
+    const char *from = bytes;
+    while (n > 0) {
+        ssize_t done = write(fd, from, n);
+        if (done < 0 && errno != EINTR)
+            return -1;
+        if (done > 0) {
+            from += done;
+            n -= (size_t)done;
+        }
+    }
+    return 0;
+}
+
 file_stamp file_stamp_of(const char *path)
 {
     struct stat st;

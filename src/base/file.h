@@ -1,4 +1,4 @@
-/* file.h - whole files: read into memory, or mapped */
+/* file.h - whole files: read into memory, mapped, or written */
 #ifndef PUNICA_BASE_FILE_H
 #define PUNICA_BASE_FILE_H
 
@@ -33,6 +33,9 @@ unsigned char *file_load(const char *path, size_t max_size, size_t *size, err *e
 
 /* Appends the whole file to out. -1 with e set, also when it is larger than max_size. */
 int file_read(buf *out, const char *path, size_t max_size, err *e);
+
+/* Writes all n bytes to a descriptor that blocks, however many calls that takes. -1 with errno set. */
+int file_write_all(int fd, const void *bytes, size_t n);
 
 /* Identifies a state of a file; to be compared as bytes. All zero: there is no such file. */
 typedef struct {

@@ -81,7 +81,7 @@ static void answer(const Want *want, const char *error)
     m.fetched = &f;
     pack_message(&packed, &m);
     frame_add(&frame, packed.data, packed.len);
-    frame_write_all(WORKER_OUT_FD, frame.data, frame.len);
+    file_write_all(WORKER_OUT_FD, frame.data, frame.len);
     buf_free(&packed);
     buf_free(&frame);
 }

@@ -50,9 +50,7 @@ int frame_reader_fill(frame_reader *r, err *e)
         return errno == EINTR || errno == EAGAIN ? 0 : err_set(e, "cannot read the pipe: %s", strerror(errno));
     if (n == 0)
         return err_set(e, "the pipe is closed");
-    return r->in.len >= FRAME_HEAD && frame_length(r->in.data) < 0
-               ? err_set(e, "a frame of more than %zu bytes", FRAME_MAX)
-               : 1;
+    return frame_reader_is_stuck(r) ? err_set(e, "a frame of more than %zu bytes", FRAME_MAX) : 1;
 }
 
 const void *frame_reader_next(frame_reader *r, size_t *n)
@@ -70,23 +68,13 @@ const void *frame_reader_next(frame_reader *r, size_t *n)
     return head + FRAME_HEAD;
 }
 
+bool frame_reader_is_stuck(const frame_reader *r)
+{
+    return r->in.len - r->start >= FRAME_HEAD && frame_length(r->in.data + r->start) < 0;
+}
+
 void frame_reader_deinit(frame_reader *r)
 {
     buf_free(&r->in);
     r->start = 0;
-}
-
-int frame_write_all(int fd, const void *bytes, size_t n)
-{
-    const char *from = bytes;
-    while (n > 0) {
-        ssize_t done = write(fd, from, n);
-        if (done < 0 && errno != EINTR)
-            return -1;
-        if (done > 0) {
-            from += done;
-            n -= (size_t)done;
-        }
-    }
-    return 0;
 }

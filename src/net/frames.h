@@ -33,9 +33,9 @@ int frame_reader_fill(frame_reader *r, err *e);
 
 /* Returns the next whole message, valid until the next fill; NULL with *n 0: there is none yet. */
 const void *frame_reader_next(frame_reader *r, size_t *n);
-void frame_reader_deinit(frame_reader *r);
 
-/* Writes all n bytes, however long the reader takes. -1: it is gone. */
-int frame_write_all(int fd, const void *bytes, size_t n);
+/* Tells whether the next frame is too large: nothing can be read any more. */
+bool frame_reader_is_stuck(const frame_reader *r);
+void frame_reader_deinit(frame_reader *r);
 
 #endif

@@ -458,7 +458,7 @@ static void begin_body(http_conn *c)
 }
 
 /* Decides, once a head has come, whether its body is wanted. */
-static void take_head(http_conn *c)
+static void judge_head(http_conn *c)
 {
     http_exchange *x = &c->x;
     http_fault f = {0};
@@ -494,11 +494,11 @@ static bool use_head(http_conn *c)
         return false;
     }
     buf_drop(&c->in, (size_t)n);
-    take_head(c);
+    judge_head(c);
     return false;
 }
 
-static void take_request(http_conn *c)
+static void begin_answer(http_conn *c)
 {
     enter(c, PHASE_ANSWER);
     c->s->events.request(c->s->events.ctx, &c->x);
@@ -527,7 +527,7 @@ static bool use_body(http_conn *c, const char *data, size_t n, size_t *used)
     http_body_step step = http_body_next(&x->framing, data, n, used, &piece, &n_piece, &f);
     c->received += *used;
     if (step == HTTP_BODY_END)
-        take_request(c);
+        begin_answer(c);
     else if (step == HTTP_BODY_BAD)
         fail(c, &f);
     else if (step == HTTP_BODY_PIECE && n_piece > x->max_body - x->body.bytes.len)
@@ -593,7 +593,7 @@ static bool wants_bytes(const http_conn *c)
 }
 
 /* Reads and uses bytes, as far as the phase and fairness allow. */
-static void take_turn(http_conn *c)
+static void run_turn(http_conn *c)
 {
     int left = MAX_PER_TURN;
     c->in_turn = true;
@@ -638,7 +638,7 @@ static void on_event(evutil_socket_t fd, short what, void *ctx)
     if (((what & EV_WRITE) || c->tls) && n_unsent(c) > 0)
         flush(c);
     if (wants_bytes(c))
-        take_turn(c);
+        run_turn(c);
     if (c->phase == PHASE_ANSWER && (what & (EV_READ | EV_CLOSED)))
         look_at_client(c); /* its request and its end of input may have come together */
 }

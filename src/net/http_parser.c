@@ -448,7 +448,7 @@ static int add_to_line(http_body *b, char c, http_fault *f)
 }
 
 /* Handles a complete line. 1: it ends the body; 0: the body goes on; -1 with f set. */
-static int take_line(http_body *b, http_fault *f)
+static int handle_line(http_body *b, http_fault *f)
 {
     bool empty = b->n_line == 0;
     int rc = 0;
@@ -470,7 +470,7 @@ static http_body_step read_lines(http_body *b, const char *data, size_t n, size_
     while (*used < n && b->state != CHUNK_DATA) {
         int rc = add_to_line(b, data[(*used)++], f);
         if (rc > 0)
-            rc = take_line(b, f);
+            rc = handle_line(b, f);
         else if (rc == 0 && b->state == CHUNK_AFTER && b->line[0] != '\r')
             rc = bad_framing(f, "a chunk is longer than its size");
         if (rc)

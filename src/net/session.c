@@ -351,7 +351,7 @@ static void receive_close(session *s, const struct wslay_event_on_msg_recv_arg *
     end(s, OVER_BY_PEER, m->msg_length > 2 ? why : of_code);
 }
 
-static void take(session *s, const uint8_t *bytes, size_t n)
+static void receive(session *s, const uint8_t *bytes, size_t n)
 {
     if (s->stage == STAGE_GREETING)
         receive_hello(s, bytes, n);
@@ -373,10 +373,11 @@ static void on_message(wslay_event_context_ptr ws, const struct wslay_event_on_m
     else if (m->opcode != WSLAY_BINARY_FRAME)
         end(s, OVER_BY_US, "it sent text where messages were expected");
     else
-        take(s, m->msg, m->msg_length);
+        receive(s, m->msg, m->msg_length);
 }
 
-static ssize_t give_bytes(wslay_event_context_ptr ws, uint8_t *to, size_t n, int flags, void *ctx)
+/* For wslay, which reads what has come and writes frames. */
+static ssize_t read_stream(wslay_event_context_ptr ws, uint8_t *to, size_t n, int flags, void *ctx)
 {
     (void)flags;
     session *s = ctx;
@@ -387,7 +388,7 @@ static ssize_t give_bytes(wslay_event_context_ptr ws, uint8_t *to, size_t n, int
     return -1;
 }
 
-static ssize_t receive_bytes(wslay_event_context_ptr ws, const uint8_t *from, size_t n, int flags, void *ctx)
+static ssize_t append_frames(wslay_event_context_ptr ws, const uint8_t *from, size_t n, int flags, void *ctx)
 {
     (void)ws;
     (void)flags;
@@ -411,8 +412,8 @@ static int make_mask(wslay_event_context_ptr ws, uint8_t *to, size_t n, void *ct
 /* Goes over to WebSocket frames: the HTTP exchange is done. */
 static void start_frames(session *s)
 {
-    static const struct wslay_event_callbacks callbacks = {.recv_callback = give_bytes,
-                                                           .send_callback = receive_bytes,
+    static const struct wslay_event_callbacks callbacks = {.recv_callback = read_stream,
+                                                           .send_callback = append_frames,
                                                            .genmask_callback = make_mask,
                                                            .on_msg_recv_callback = on_message};
     int status = s->side == SIDE_LISTENING ? wslay_event_context_server_init(&s->ws, &callbacks, s)
@@ -501,7 +502,7 @@ static void read_private(session *s)
         else if (head.n > s->opt->max_message)
             refuse_frame(s);
         else
-            take(s, (const uint8_t *)frame, head.n);
+            receive(s, (const uint8_t *)frame, head.n);
         stream_read(s->way, NULL, sizeof head + head.n);
     }
 }

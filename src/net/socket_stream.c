@@ -300,7 +300,7 @@ static void count_accepted(socket_acceptor *a)
     timer_set(a->next_turn, 0);
 }
 
-static void take_turn(evutil_socket_t fd, short what, void *ctx)
+static void accept_again(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;
     (void)what;
@@ -368,7 +368,7 @@ static int open_socket(socket_acceptor *s, const char *at, err *e)
         return err_set(e, "cannot listen on %s: %s", at, strerror(errno));
     s->resting = accept_rest(s->socket);
     evconnlistener_set_error_cb(s->socket, on_accept_error);
-    s->next_turn = evtimer_new(s->on->events, take_turn, s);
+    s->next_turn = evtimer_new(s->on->events, accept_again, s);
     CHECK(s->next_turn);
     s->path = a.path;
     if (has_file)

@@ -40,7 +40,7 @@ static bool is_head(char *line, const char *profile, bool *in)
     return true;
 }
 
-static void take(const setting *known, char *line)
+static void read_setting(const setting *known, char *line)
 {
     char *equals = strchr(line, '=');
     if (!equals || line[0] == '#' || line[0] == ';')
@@ -65,7 +65,7 @@ static void read_file(const char *path, const char *profile, const setting *know
             bool nested = *line == ' ' || *line == '\t'; /* a part of the setting above */
             line = trim(line);
             if (*line && !is_head(line, profile, &in) && in && !nested)
-                take(known, line);
+                read_setting(known, line);
         }
     }
     buf_free(&text);

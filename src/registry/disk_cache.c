@@ -381,9 +381,10 @@ static int put_in_place(const disk_cache *c, const char *tree, const char *id, e
     int status = 0;
     if (file_exists(path) && is_sound(path, id))
         remove_tree(tree);
-    else if ((file_exists(path) && !drop(c, path)) || rename(tree, path) || fsync(c->fd))
-        status = err_set(e, "cannot put the adapter into the disk cache at %s: %s", path,
-                         file_exists(path) ? "it is broken there, and in use" : strerror(errno));
+    else if (file_exists(path) && !drop(c, path))
+        status = err_set(e, "cannot put the adapter into the disk cache at %s: it is broken there, and in use", path);
+    else if (rename(tree, path) || fsync(c->fd))
+        status = err_set(e, "cannot put the adapter into the disk cache at %s: %s", path, strerror(errno));
     free(path);
     return status;
 }

@@ -138,7 +138,9 @@ static int fetch_file(fetching *f, const char *url, int file, err *e)
     char *path = xasprintf("%s/%d", f->dir, file), *place = path_join(f->tree, adapter_file_name[file]);
     transfer_result got = get(f, url, adapter_file_name[file], adapter_file_limit(file, f->o->max_bytes), path, e);
     int status = got == TRANSFER_DONE || (got == TRANSFER_ABSENT && file >= N_NEEDED) ? 0 : -1;
-    if (got == TRANSFER_DONE && (adapter_file_make_folder(place, e) || rename(path, place)))
+    if (got == TRANSFER_DONE && adapter_file_make_folder(place, e))
+        status = -1;
+    else if (got == TRANSFER_DONE && rename(path, place))
         status = err_set(e, "cannot rename %s: %s", path, strerror(errno));
     free(path);
     free(place);

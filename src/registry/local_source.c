@@ -84,7 +84,7 @@ static int copy_bytes(int from, int to, size_t max_bytes, err *e)
         sum += (size_t)n;
         if (sum > max_bytes)
             return err_set(e, "it is larger than the %zu bytes that are accepted", max_bytes);
-        if (write(to, piece, (size_t)n) != n)
+        if (file_write_all(to, piece, (size_t)n))
             return err_set(e, "cannot write its copy: %s", strerror(errno));
     }
     return n < 0 ? err_set(e, "%s", strerror(errno)) : 0;

@@ -89,8 +89,7 @@ static int set_link(const registry *r, const char *name, const adapter_record *r
 static int write_synced(const char *path, const char *text, err *e)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    size_t n = strlen(text);
-    bool good = fd >= 0 && write(fd, text, n) == (ssize_t)n && fsync(fd) == 0;
+    bool good = fd >= 0 && file_write_all(fd, text, strlen(text)) == 0 && fsync(fd) == 0;
     int status = good ? 0 : err_set(e, "%s: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);

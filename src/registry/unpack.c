@@ -115,7 +115,7 @@ static int read_content(reading *r, int fd, size_t limit, err *e)
             return err_set(e, "it is stored with holes");
         if (n > limit - written)
             return err_set(e, "it is larger than the %zu bytes that are accepted", limit);
-        if (n > 0 && write(fd, block, n) != (ssize_t)n)
+        if (file_write_all(fd, block, n))
             return err_set(e, "cannot write it: %s", strerror(errno));
         written += n;
     }

@@ -100,7 +100,7 @@ static bool read_messages(subprocess *p)
 {
     err e;
     int got = frame_reader_fill(&p->in, &e);
-    if (got < 0) {
+    if (got < 0 && !frame_reader_is_stuck(&p->in)) {
         log_debug("worker process %d: %s", (int)p->c.pid, e.msg);
         event_del(p->on_message);
         child_kill(&p->c); /* unless it has ended, it is of no use without the pipe */
@@ -109,6 +109,8 @@ static bool read_messages(subprocess *p)
     for (const void *bytes; got > 0 && !p->broken && (bytes = frame_reader_next(&p->in, &n));)
         if (!p->events.message(p->events.ctx, bytes, n))
             give_up(p, "it wrote what is no message");
+    if (!p->broken && frame_reader_is_stuck(&p->in))
+        give_up(p, "it wrote a message that is too large");
     return got > 0 && !p->broken;
 }
 

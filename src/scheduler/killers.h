@@ -7,7 +7,7 @@
 /* Remembers a request that was ended for killing workers. */
 void killers_add(scheduler *s, double now, const submission *what);
 
-/* Returns whether a request of the same prompt and adapter was added in the last ten minutes. */
+/* Returns whether a request of the same prompt, adapter and version of it was added in the last ten minutes. */
 bool killers_know(const scheduler *s, double now, const submission *what);
 
 #endif

@@ -75,7 +75,7 @@ void request_free(request_memory *memory, request *r)
     slab_give(memory->requests, r);
 }
 
-int request_take(request_memory *memory, request *r, const int *token, int n)
+int request_record(request_memory *memory, request *r, const int *token, int n)
 {
     int left = r->what.n_to_score - r->what.n_scored, scored = n < left ? n : left;
     r->what.n_scored += scored;

@@ -124,6 +124,6 @@ static inline room_kind request_room(const request *r)
 }
 
 /* Records n tokens that were reported: counts those of the prompt, appends the output. Returns how many of these. */
-int request_take(request_memory *memory, request *r, const int *token, int n);
+int request_record(request_memory *memory, request *r, const int *token, int n);
 
 #endif

@@ -2,12 +2,13 @@
 #include "scheduler/sched_wire.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "scheduler/wire_end.h"
 
-static const double LONGEST_RETRY = 3600; /* seconds; what is longer is taken for 0: never */
+static const double LONGEST_RETRY = 3600; /* seconds; what is longer is cut to it */
 enum { MAX_GPUS_OF_RUNNER = 1024, MAX_BATCH = 65536, MAX_PAGE_LEN = 65536 };
 
 Request sched_wire_add(const command *c)
@@ -119,7 +120,7 @@ static report_tokens tokens_of(const Tokens *t)
 /* Reads an end. False if workers report no such end. */
 static bool read_end(const End *e, report_end *out)
 {
-    double later = e->retry_after > 0 && e->retry_after < LONGEST_RETRY ? e->retry_after : 0;
+    double later = e->retry_after > 0 ? fmin(e->retry_after, LONGEST_RETRY) : 0; /* NaN: 0 */
     *out = (report_end){.id = e->id, .attempt = e->attempt, .message = e->message, .retry_after = later};
     return wire_end_read_report(e->why, &out->why);
 }

@@ -403,7 +403,7 @@ static bool receive_tokens(scheduler *s, gpu *g, const report_tokens *t, int *ne
     int have = request_n_told(r);
     if (t->index != have || t->n > request_most(r) - have)
         return false;
-    int n_output = request_take(&s->memory, r, t->token, t->n);
+    int n_output = request_record(&s->memory, r, t->token, t->n);
     shares_charge(&s->newcomers, r->tenant, (uint64_t)n_output * SHARES_OUTPUT);
     gpu_trust(g, r);
     s->sink(s->ctx, &(command){.kind = COMMAND_TOKENS, .id = t->id, .frontend = r->frontend, .tokens = t});

@@ -356,7 +356,7 @@ static void naive_step_aside(naive *s, double now, naive_request *r)
 {
     naive_leave(s, r);
     r->aside = now;
-    r->turn = ++s->n_turns;
+    r->aside_serial = ++s->n_asides;
 }
 
 /* Serves the first request that can be served; false if none can. */
@@ -454,7 +454,7 @@ static naive_request *naive_to_call_back(naive *s)
     naive_request *first = NULL;
     for (int i = 0; i < NAIVE_REQUESTS; i++) {
         naive_request *r = &s->request[i];
-        if (r->id && r->aside >= 0 && !naive_too_large(s, r) && (!first || r->turn < first->turn))
+        if (r->id && r->aside >= 0 && !naive_too_large(s, r) && (!first || r->aside_serial < first->aside_serial))
             first = r;
     }
     return first;
@@ -489,13 +489,14 @@ static void naive_drop(naive *s, naive_request *r)
     r->id = 0;
 }
 
-/* Whether a request of this prompt and adapter was ended for killing workers in the last ten minutes. */
+/* Whether a request of this prompt, adapter and version of it was ended for killing workers in the last ten minutes. */
 static bool naive_knows(const naive *s, double now, const submission *w)
 {
     for (int i = 0; i < s->n_killers; i++) {
         const naive_killer *k = &s->killer[i];
         if (now < k->until && k->n == w->n_prompt && memcmp(k->token, w->token, (size_t)k->n * sizeof *k->token) == 0 &&
-            strcmp(k->adapter, w->adapter ? w->adapter : "") == 0)
+            strcmp(k->adapter, w->adapter ? w->adapter : "") == 0 && k->digest_bytes == w->digest_bytes &&
+            (k->digest_bytes == 0 || memcmp(k->digest, w->digest, k->digest_bytes) == 0))
             return true;
     }
     return false;
@@ -658,6 +659,8 @@ static void naive_blame(naive *s, double now, naive_request *r, gpu_loss how, bo
         k->until = now + 600;
         memcpy(k->token, r->token, (size_t)r->n_prompt * sizeof *k->token);
         memcpy(k->adapter, r->adapter, sizeof k->adapter);
+        memcpy(k->digest, r->digest, sizeof k->digest);
+        k->digest_bytes = r->digest_bytes;
         naive_end(s, r, END_KILLS_WORKERS);
         return;
     }
@@ -868,7 +871,7 @@ static naive_request *naive_first_overdue(naive *s, double now)
     for (int i = 0; i < NAIVE_REQUESTS && s->opt.max_aside > 0; i++) {
         naive_request *r = &s->request[i];
         if (r->id && r->gpu < 0 && r->aside >= 0 && now - r->aside >= s->opt.max_aside &&
-            (!first || r->turn < first->turn))
+            (!first || r->aside_serial < first->aside_serial))
             first = r;
     }
     return first;

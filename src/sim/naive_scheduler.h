@@ -30,9 +30,9 @@ typedef struct {
     size_t digest_bytes;
     bool taken_on, suspect, confined, was_confined;
     int n_crashed, n_alone, n_killed, n_killed_alone, n_lost;
-    double aside;    /* since when it is aside; below 0: it is not */
-    uint64_t turn;   /* order of stepping aside */
-    uint64_t serial; /* order of submission */
+    double aside;          /* since when it is aside; below 0: it is not */
+    uint64_t aside_serial; /* order of stepping aside */
+    uint64_t serial;       /* order of submission */
 } naive_request;
 
 typedef struct {
@@ -55,6 +55,8 @@ typedef struct {
 typedef struct {
     int token[NAIVE_TOKENS], n;
     char adapter[16];
+    unsigned char digest[32];
+    size_t digest_bytes;
     double until;
 } naive_killer;
 
@@ -87,7 +89,7 @@ typedef struct {
     naive_prefix prefix[NAIVE_PREFIXES];
     int n_prefixes;
     uint32_t n_attempts;
-    uint64_t n_submitted, n_turns, n_lives;
+    uint64_t n_submitted, n_asides, n_lives;
     double next_look;
     buf said; /* commands so far, in words (command_words.h); the caller clears it */
 } naive;

@@ -28,7 +28,7 @@ struct sim_worker {
     worker *w; /* NULL: the model is being loaded, or it is dead */
     sim_loaders loaders;
     message_list in, out;
-    sim_task turn, step, delivery, notice;
+    sim_task round, step, delivery, notice;
     bool in_step, hung;
     double slow;
     double held_until; /* until then it may be silent */
@@ -131,7 +131,7 @@ static double now(void *ctx)
 static void stop_all(sim_worker *w)
 {
     world *in = w->self.in;
-    world_cancel(in, &w->turn);
+    world_cancel(in, &w->round);
     world_cancel(in, &w->step);
     worker_free(w->w);
     engine_free(w->g);
@@ -168,11 +168,11 @@ static void die(sim_worker *w, const char *why, bool from_outside)
     world_plan(w->self.in, &w->notice, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.05));
 }
 
-/* Its loop: commands, a step, its report. */
+/* A round of its loop: commands, a step, its report. */
 
-static void plan_turn(sim_worker *w, double after)
+static void plan_round(sim_worker *w, double after)
 {
-    world_plan(w->self.in, &w->turn, after);
+    world_plan(w->self.in, &w->round, after);
 }
 
 /* Returns the seconds until the next adapter is loaded; 1 if none is being loaded. */
@@ -200,10 +200,10 @@ static void on_step(void *ctx)
     if (wait > 0 && !engine_is_idle(w->g) &&
         !toy_is_copying(w->device)) /* it polls for adapters: skip ahead to the next one */
         wait = fmin(1, fmax(time_to_adapter(w), wait));
-    plan_turn(w, w->in.bytes.len ? 0 : wait);
+    plan_round(w, w->in.bytes.len ? 0 : wait);
 }
 
-static void on_turn(void *ctx)
+static void on_round(void *ctx)
 {
     sim_worker *w = ctx;
     if (w->hung)
@@ -211,7 +211,7 @@ static void on_turn(void *ctx)
     for (size_t at = 0, n; at < w->in.bytes.len; at += sizeof n + n) {
         err e;
         memcpy(&n, w->in.bytes.data + at, sizeof n);
-        CHECK(worker_take(w->w, w->in.bytes.data + at + sizeof n, n, &e) == 0);
+        CHECK(worker_receive(w->w, w->in.bytes.data + at + sizeof n, n, &e) == 0);
     }
     buf_clear(&w->in.bytes);
     worker_report_news(w->w);
@@ -265,9 +265,9 @@ static void on_ready(void *ctx)
                                             .send = send_up,
                                             .now = now,
                                             .ctx = w});
-    w->turn.run = on_turn;
+    w->round.run = on_round;
     worker_greet(w->w);
-    plan_turn(w, 0);
+    plan_round(w, 0);
 }
 
 /* The runner's calls. */
@@ -296,7 +296,7 @@ static void send_down(process *p, const void *message, size_t n)
     }
     list_add(&w->in, message, n);
     if (w->w && !w->in_step)
-        plan_turn(w, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.001));
+        plan_round(w, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.001));
 }
 
 /* Called by a runner that takes the worker to hang. */
@@ -335,12 +335,12 @@ static process *start(void *ctx, char *const argv[], const process_events *event
     char name[32];
     snprintf(name, sizeof name, "worker %.16s.%d", m->name, w->gpu);
     sim_process_init(&w->self, m->runner->in, name, 0);
-    w->turn = (sim_task){.of = &w->self, .run = on_ready, .ctx = w};
+    w->round = (sim_task){.of = &w->self, .run = on_ready, .ctx = w};
     w->step = (sim_task){.of = &w->self, .run = on_step, .ctx = w};
     w->delivery = (sim_task){.of = m->runner, .run = on_delivery, .ctx = w};
     w->notice = (sim_task){.of = m->runner, .run = on_notice, .ctx = w};
     m->worker[w->gpu] = w;
-    plan_turn(w, world_uniform(w->self.in, CHANCE_WORKERS, 0.05, 1));
+    plan_round(w, world_uniform(w->self.in, CHANCE_WORKERS, 0.05, 1));
     return &w->base;
 }
 

@@ -301,7 +301,7 @@ static bool has_noise(const story *s)
 
 /* Writes log lines into the trace, and checks that no link is refused but a stranger's or one replaced by a newer link:
  * all others speak the same protocol and know the secret, unless noise flips a bit. */
-static void take_log(void *ctx, const char *text)
+static void on_log_line(void *ctx, const char *text)
 {
     story *s = ctx;
     world *w = &s->c.w;
@@ -361,7 +361,7 @@ int story_run(uint64_t seed, const fault_mask *without, bool trace, story_stats 
 {
     story *s = story_new(seed, trace);
     world *w = &s->c.w;
-    log_set_sink(take_log, s);
+    log_set_sink(on_log_line, s);
     log_set_level(trace ? LOG_INFO : LOG_WARN);
     make_story(s, without);
     world_say(w, "%d frontends, %d machines of %d workers, batch %d, %d pages of %d, %d slots; %d clients, %d faults",

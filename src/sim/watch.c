@@ -21,7 +21,7 @@ typedef struct {
     int tenant;            /* index in watch.tenant */
     int priority;          /* 0 once it has been on a GPU */
     int n_tokens, n_prompt, max_tokens, n_to_score, n_scored;
-    uint64_t mark; /* hash of the prompt */
+    uint64_t mark; /* hash of the prompt, the adapter and its version */
     bool taken_on; /* placed before, or submitted again */
     double held;   /* when it was last on a GPU, one was open that could hold it, or none was open at all */
     int gpu;       /* -1: waits */
@@ -211,7 +211,9 @@ static int tenant_of(watch *w, const submission *s)
 
 static uint64_t mark_of(const submission *s)
 {
-    uint64_t mark = 0;
+    uint64_t mark = hash_of(s->adapter);
+    for (size_t i = 0; i < s->digest_bytes; i++)
+        mark = rng_u64(mark, ((const unsigned char *)s->digest)[i]);
     for (int i = 0; i < s->n_prompt; i++)
         mark = rng_u64(mark, (uint64_t)s->token[i]);
     return mark;
@@ -479,7 +481,7 @@ static void check_turn(watch *w, const watched *r)
 
 /* Gives a newcomer on its first GPU its turn, which must be later than all before; it is ordered by that from now on.
  */
-static void take_turn(watch *w, watched *r, const submission *s)
+static void set_turn(watch *w, watched *r, const submission *s)
 {
     if (s->arrival < w->now || s->arrival <= w->last_turn)
         violate(w, "given a turn of the past", r->id);
@@ -518,7 +520,7 @@ static void check_add(watch *w, const command *c)
     check_place(w, r, c);
     if (!r->taken_on) {
         check_share(w, r);
-        take_turn(w, r, s);
+        set_turn(w, r, s);
     }
     w->last_attempt = c->attempt;
     r->gpu = c->gpu;
@@ -556,7 +558,7 @@ static void check_tokens(watch *w, const command *c)
         r->suspect = r->confined = false;
 }
 
-/* Whether a request of the same prompt was ended for killing workers; the adapter is not compared. */
+/* Whether a request of the same prompt, adapter and version of it was ended for killing workers. */
 static bool is_known(const watch *w, const watched *r)
 {
     for (size_t i = 0; i < w->n_requests; i++)

@@ -46,7 +46,7 @@ static const char *const *const migrations[] = {first, adapters};
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof *migrations };
 
-static void take_version(void *ctx, const char *const *column)
+static void read_version_row(void *ctx, const char *const *column)
 {
     *(long *)ctx = atol(column[0]);
 }
@@ -66,7 +66,7 @@ static int bring_up(sql *db, err *e)
     const char *param[] = {number};
     if (sql_run(db, "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT PRIMARY KEY)", NULL, 0, NULL, NULL, e) <
             0 ||
-        sql_run(db, "SELECT coalesce(max(version), 0) FROM schema_version", NULL, 0, take_version, &version, e) < 0)
+        sql_run(db, "SELECT coalesce(max(version), 0) FROM schema_version", NULL, 0, read_version_row, &version, e) < 0)
         return -1;
     if (version > N_MIGRATIONS)
         return err_set(e, "the store's tables are of version %ld; this release knows up to %d: run a later one",

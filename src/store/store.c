@@ -123,7 +123,7 @@ typedef struct {
     size_t tenant_cap, key_cap, grant_cap, adapter_cap;
 } reading;
 
-static void take_change(void *ctx, const char *const *c)
+void read_number_row(void *ctx, const char *const *c)
 {
     *(int64_t *)ctx = number(c[0]);
 }
@@ -142,7 +142,7 @@ store_tenant tenant_of_row(const char *const *c)
                           .max_adapter_bytes = number(c[9])};
 }
 
-static void take_tenant(void *ctx, const char *const *c)
+static void read_tenant_row(void *ctx, const char *const *c)
 {
     reading *r = ctx;
     store_directory *d = r->d;
@@ -151,7 +151,7 @@ static void take_tenant(void *ctx, const char *const *c)
     d->tenant[d->n_tenants++].name = keep(d, c[0]);
 }
 
-static void take_key(void *ctx, const char *const *c)
+static void read_key_row(void *ctx, const char *const *c)
 {
     reading *r = ctx;
     store_directory *d = r->d;
@@ -162,7 +162,7 @@ static void take_key(void *ctx, const char *const *c)
     d->key[d->n_keys++] = k;
 }
 
-static void take_grant(void *ctx, const char *const *c)
+static void read_grant_row(void *ctx, const char *const *c)
 {
     reading *r = ctx;
     store_directory *d = r->d;
@@ -170,7 +170,7 @@ static void take_grant(void *ctx, const char *const *c)
     d->grant[d->n_grants++] = (store_grant){.tenant = keep(d, c[0]), .adapter = keep(d, c[1])};
 }
 
-static void take_adapter(void *ctx, const char *const *c)
+static void read_adapter_row(void *ctx, const char *const *c)
 {
     reading *r = ctx;
     store_directory *d = r->d;
@@ -190,20 +190,21 @@ static const char read_change[] = "SELECT value FROM counter WHERE name = 'chang
 static store_result read_all(sql *db, void *ctx, err *e)
 {
     reading *r = ctx;
-    bool good = sql_run(db, read_change, NULL, 0, take_change, &r->d->change, e) >= 0 &&
-                sql_run(db, "SELECT " TENANT_COLUMNS " FROM tenant ORDER BY name", NULL, 0, take_tenant, r, e) >= 0 &&
-                sql_run(db, "SELECT tenant, name, digest, created, expires FROM api_key ORDER BY tenant, name", NULL, 0,
-                        take_key, r, e) >= 0 &&
-                sql_run(db, "SELECT tenant, adapter FROM adapter_grant ORDER BY tenant, adapter", NULL, 0, take_grant,
-                        r, e) >= 0 &&
-                sql_run(db, "SELECT owner, name, id, source, trusted, bytes FROM adapter ORDER BY owner, name", NULL, 0,
-                        take_adapter, r, e) >= 0;
+    bool good =
+        sql_run(db, read_change, NULL, 0, read_number_row, &r->d->change, e) >= 0 &&
+        sql_run(db, "SELECT " TENANT_COLUMNS " FROM tenant ORDER BY name", NULL, 0, read_tenant_row, r, e) >= 0 &&
+        sql_run(db, "SELECT tenant, name, digest, created, expires FROM api_key ORDER BY tenant, name", NULL, 0,
+                read_key_row, r, e) >= 0 &&
+        sql_run(db, "SELECT tenant, adapter FROM adapter_grant ORDER BY tenant, adapter", NULL, 0, read_grant_row, r,
+                e) >= 0 &&
+        sql_run(db, "SELECT owner, name, id, source, trusted, bytes FROM adapter ORDER BY owner, name", NULL, 0,
+                read_adapter_row, r, e) >= 0;
     return good ? STORE_OK : STORE_FAILED;
 }
 
 int store_read_change(store *s, int64_t *change, err *e)
 {
-    return read_rows(s, read_change, NULL, take_change, change, e);
+    return read_rows(s, read_change, NULL, read_number_row, change, e);
 }
 
 store_directory *store_read_directory(store *s, err *e)

@@ -19,7 +19,7 @@ static int64_t number(const char *text)
     return strtoll(text, NULL, 10);
 }
 
-static void take_record(void *ctx, const char *const *c)
+static void copy_record_row(void *ctx, const char *const *c)
 {
     char **record = ctx;
     free(*record);
@@ -32,7 +32,7 @@ typedef struct {
     int64_t max_n, max_bytes, n, bytes;
 } holdings;
 
-static void take_limits(void *ctx, const char *const *c)
+static void read_limits_row(void *ctx, const char *const *c)
 {
     holdings *h = ctx;
     h->is_there = true;
@@ -40,7 +40,7 @@ static void take_limits(void *ctx, const char *const *c)
     h->max_bytes = number(c[1]);
 }
 
-static void take_holdings(void *ctx, const char *const *c)
+static void read_counts_row(void *ctx, const char *const *c)
 {
     holdings *h = ctx;
     h->n = number(c[0]);
@@ -51,7 +51,7 @@ static store_result read_holdings(sql *db, const adapter_change *c, holdings *h,
 {
     params p = {0};
     params_text(&p, c->owner);
-    if (sql_run(db, "SELECT max_adapters, max_adapter_bytes FROM tenant WHERE name = $1", p.at, p.n, take_limits, h,
+    if (sql_run(db, "SELECT max_adapters, max_adapter_bytes FROM tenant WHERE name = $1", p.at, p.n, read_limits_row, h,
                 e) < 0)
         return STORE_FAILED;
     if (!h->is_there) {
@@ -60,7 +60,7 @@ static store_result read_holdings(sql *db, const adapter_change *c, holdings *h,
     }
     params_text(&p, c->name);
     bool good = sql_run(db, "SELECT count(*), coalesce(sum(bytes), 0) FROM adapter WHERE owner = $1 AND name <> $2",
-                        p.at, p.n, take_holdings, h, e) >= 0;
+                        p.at, p.n, read_counts_row, h, e) >= 0;
     return good ? STORE_OK : STORE_FAILED;
 }
 
@@ -70,7 +70,8 @@ static store_result find_now(sql *db, const adapter_change *c, char **record, st
     params p = {0};
     params_text(&p, c->owner);
     params_text(&p, c->name);
-    if (sql_run(db, "SELECT record FROM adapter WHERE owner = $1 AND name = $2", p.at, p.n, take_record, record, e) < 0)
+    if (sql_run(db, "SELECT record FROM adapter WHERE owner = $1 AND name = $2", p.at, p.n, copy_record_row, record,
+                e) < 0)
         return STORE_FAILED;
     *now = (store_adapter_now){.record = *record, .may_add = true, .room = INT64_MAX};
     if (!*c->owner)
@@ -139,7 +140,7 @@ typedef struct {
     void *ctx;
 } record_reader;
 
-static void take_row(void *ctx, const char *const *c)
+static void read_record_row(void *ctx, const char *const *c)
 {
     const record_reader *r = ctx;
     const store_adapter a = {
@@ -160,5 +161,5 @@ int store_read_records(store *s, const char *owner, const char *name,
         name    ? "SELECT owner, name, id, source, trusted, bytes, record FROM adapter WHERE owner = $1 AND name = $2"
         : owner ? "SELECT owner, name, id, source, trusted, bytes, record FROM adapter WHERE owner = $1 ORDER BY name"
                 : "SELECT owner, name, id, source, trusted, bytes, record FROM adapter ORDER BY owner, name";
-    return read_rows(s, statement, &p, take_row, &r, e);
+    return read_rows(s, statement, &p, read_record_row, &r, e);
 }

@@ -32,15 +32,10 @@ static store_result refuse(store_result r, err *e, const char *why, const char *
     return r;
 }
 
-static void take_number(void *ctx, const char *const *c)
-{
-    *(int64_t *)ctx = strtoll(c[0], NULL, 10);
-}
-
 int begin_change(sql *db, int64_t *number, err *e)
 {
     return sql_run(db, "UPDATE counter SET value = value + 1 WHERE name = 'change' RETURNING value", NULL, 0,
-                   take_number, number, e) == 1
+                   read_number_row, number, e) == 1
                ? 0
                : -1;
 }
@@ -290,7 +285,7 @@ typedef struct {
     bool there;
 } tenant_now;
 
-static void take_now(void *ctx, const char *const *c)
+static void read_tenant_row(void *ctx, const char *const *c)
 {
     tenant_now *now = ctx;
     *now = (tenant_now){.is = tenant_of_row(c), .there = true};
@@ -320,7 +315,7 @@ static store_result change_tenant(sql *db, void *ctx, err *e)
     params p = {0};
     params_text(&p, c->name);
     if (begin_change(db, &number, e) ||
-        sql_run(db, "SELECT " TENANT_COLUMNS " FROM tenant WHERE name = $1", p.at, p.n, take_now, &now, e) < 0)
+        sql_run(db, "SELECT " TENANT_COLUMNS " FROM tenant WHERE name = $1", p.at, p.n, read_tenant_row, &now, e) < 0)
         return STORE_FAILED;
     if (!now.there)
         return refuse(STORE_ABSENT, e, "there is no tenant \"%s\"", c->name);
@@ -407,7 +402,7 @@ typedef struct {
     void *ctx;
 } audit_reader;
 
-static void take_audit(void *ctx, const char *const *c)
+static void read_audit_row(void *ctx, const char *const *c)
 {
     const audit_reader *r = ctx;
     const store_audit a = {.number = strtoll(c[0], NULL, 10),
@@ -433,5 +428,5 @@ int store_read_audit(store *s, const char *tenant, int n, void (*each)(void *ctx
             ? "SELECT number, at, who, action, tenant, detail FROM audit WHERE tenant = $2 ORDER BY number DESC LIMIT "
               "CAST($1 AS BIGINT)"
             : "SELECT number, at, who, action, tenant, detail FROM audit ORDER BY number DESC LIMIT CAST($1 AS BIGINT)",
-        &p, take_audit, &r, e);
+        &p, read_audit_row, &r, e);
 }

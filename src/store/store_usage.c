@@ -14,11 +14,6 @@ static store_result known(long rows)
     return rows < 0 ? STORE_FAILED : STORE_OK;
 }
 
-static void take_flushed(void *ctx, const char *const *c)
-{
-    *(int64_t *)ctx = strtoll(c[0], NULL, 10);
-}
-
 /* Claims the batch's number and sets *fresh if the batch is still to be applied. The frontend's row is locked from then
  * on; it is inserted if missing: the frontend is new, or was silent for so long that it was forgotten. Missing batches
  * before this one are lost: the database was restored from a copy, and frontends that had written them go on. */
@@ -39,7 +34,7 @@ static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
     *fresh = n == 1;
     if (n)
         return known(n);
-    if (sql_run(db, "SELECT flushed FROM frontend WHERE id = $1", id.at, 1, take_flushed, &flushed, e) < 0)
+    if (sql_run(db, "SELECT flushed FROM frontend WHERE id = $1", id.at, 1, read_number_row, &flushed, e) < 0)
         return STORE_FAILED;
     if (flushed == b->number)
         return STORE_OK;
@@ -122,7 +117,7 @@ typedef struct {
     void *ctx;
 } load_reader;
 
-static void take_load(void *ctx, const char *const *c)
+static void read_load_row(void *ctx, const char *const *c)
 {
     const load_reader *r = ctx;
     const store_load l = {.tenant = c[0],
@@ -147,7 +142,7 @@ int store_read_load(store *s, const char *frontend, int64_t now, void (*each)(vo
                      "JOIN frontend ON frontend.id = live.frontend WHERE live.frontend <> $1 AND frontend.seen >= "
                      "CAST($2 AS BIGINT)) AS others "
                      "ON others.tenant = spent.tenant GROUP BY spent.tenant ORDER BY spent.tenant",
-                     &p, take_load, &r, e);
+                     &p, read_load_row, &r, e);
 }
 
 typedef struct {
@@ -155,7 +150,7 @@ typedef struct {
     void *ctx;
 } usage_reader;
 
-static void take_usage(void *ctx, const char *const *c)
+static void read_usage_row(void *ctx, const char *const *c)
 {
     const usage_reader *r = ctx;
     const store_usage u = {.tenant = c[0],
@@ -185,5 +180,5 @@ int store_read_usage(store *s, const store_period *period, void (*each)(void *ct
     if (period->tenant)
         params_text(&p, period->tenant);
     return read_rows(s, period->tenant ? READ_USAGE " AND tenant = $3 " USAGE_ORDER : READ_USAGE USAGE_ORDER, &p,
-                     take_usage, &r, e);
+                     read_usage_row, &r, e);
 }

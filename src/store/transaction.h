@@ -33,6 +33,9 @@ int read_rows(store *s, const char *statement, const params *p, sql_each *each, 
 /* Runs a statement within a transaction; result as sql_run(). p may be NULL. */
 long run(sql *db, const char *statement, const params *p, err *e);
 
+/* For sql_run(): reads a row's first column into *ctx, an int64_t. */
+void read_number_row(void *ctx, const char *const *column);
+
 /* Converts a row with these columns to a tenant; its name is borrowed from the row. */
 #define TENANT_COLUMNS                                                                                        \
     "name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created, max_adapters, " \

@@ -447,7 +447,7 @@ static void receive_reset(worker *w, uint32_t number)
     w->reset = number;
 }
 
-int worker_take(worker *w, const void *bytes, size_t n, err *e)
+int worker_receive(worker *w, const void *bytes, size_t n, err *e)
 {
     const Message *m = unpacker_read(w->messages, bytes, n);
     if (!m || m->what_case != MESSAGE__WHAT_COMMANDS)

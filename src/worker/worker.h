@@ -1,6 +1,6 @@
 /* worker.h - one device's engine behind messages: commands in, Steps out
  *
- *   commands ──▶ worker_take ──▶ worker_report_news ──▶ worker_step: one engine step, one Step out ──▶ ...
+ *   commands ──▶ worker_receive ──▶ worker_report_news ──▶ worker_step: one engine step, one Step out ──▶ ...
  *
  * A Step goes out at the end of each engine step, and as a heartbeat once a second when there is nothing to do. It says
  * how large the step was and how long it took, so that the scheduler can tell slow GPUs; when probed while idle, the
@@ -39,7 +39,7 @@ void worker_free(worker *w); /* w may be NULL */
 worker_status worker_greet(worker *w);
 
 /* Handles a message from the runner. -1 with e set: it is not Commands. */
-int worker_take(worker *w, const void *message, size_t n, err *e);
+int worker_receive(worker *w, const void *message, size_t n, err *e);
 
 /* Tells whether the worker has no requests. */
 bool worker_is_empty(const worker *w);

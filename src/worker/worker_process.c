@@ -38,7 +38,7 @@ static int send_frame(void *ctx, const void *message, size_t n)
     worker_process *p = ctx;
     buf_clear(&p->frame);
     frame_add(&p->frame, message, n);
-    return frame_write_all(p->opt->out, p->frame.data, p->frame.len);
+    return file_write_all(p->opt->out, p->frame.data, p->frame.len);
 }
 
 /* Sends a notice when tokens of many requests are about to come, so that the processes that pass them on wake up. */
@@ -68,7 +68,7 @@ static int read_commands(worker_process *p, err *e)
             return -1;
         size_t n;
         for (const void *bytes; (bytes = frame_reader_next(&p->in, &n));)
-            if (worker_take(p->w, bytes, n, e))
+            if (worker_receive(p->w, bytes, n, e))
                 return -1;
     }
     return 0;

@@ -1,8 +1,10 @@
 /* test_registry.c - names and their versions: add, replace, roll back, remove; interrupted changes; what the cache
  * keeps */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -208,6 +210,29 @@ static void an_interrupted_change_is_finished(void **state)
     drop_dir(s.dir);
 }
 
+/* The first of the record's bytes are written: that is no success, and the reason comes with the next. */
+static void a_full_disk_is_named(void **state)
+{
+    (void)state;
+    setting s = {.dir = make_dir()};
+    struct rlimit was, few;
+    disk_pin pin;
+    err e;
+    open_all(&s, 0);
+    adapter_version one = add(&s, "mine", 1, false), two = make(&s, 2, &pin);
+    getrlimit(RLIMIT_FSIZE, &was);
+    few = (struct rlimit){.rlim_cur = 50, .rlim_max = was.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &few);
+    assert_int_equal(registry_add(s.names, "mine", &two, true, &e), -1);
+    setrlimit(RLIMIT_FSIZE, &was);
+    assert_true(says(&e, "File too large"));
+    assert_true(serves(&s, "mine", &one));
+    disk_cache_unpin(&pin);
+    close_all(&s);
+    drop_dir(s.dir);
+}
+
 static void bad_names_and_records_are_refused(void **state)
 {
     (void)state;
@@ -246,6 +271,7 @@ int main(void)
         cmocka_unit_test(old_versions_are_forgotten_and_the_current_one_never),
         cmocka_unit_test(what_has_a_name_stays_in_the_cache),
         cmocka_unit_test(an_interrupted_change_is_finished),
+        cmocka_unit_test(a_full_disk_is_named),
         cmocka_unit_test(bad_names_and_records_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/frames.h"
@@ -21,7 +22,7 @@ static void write_message(const Message *m)
     buf packed = {0}, frame = {0};
     pack_message(&packed, m);
     frame_add(&frame, packed.data, packed.len);
-    if (frame_write_all(4, frame.data, frame.len))
+    if (file_write_all(4, frame.data, frame.len))
         _exit(0);
     buf_free(&packed);
     buf_free(&frame);
@@ -43,8 +44,9 @@ static void write_up(const char *uuid)
 }
 
 /* Mode echo: a Step for every command, with a token whose value is the request's id. An id of 13 kills it, 14 makes it
- * hang, 15 makes it write nonsense, 31 makes it give notice first, 17 kills it after a long line; of 21 and 23 it is
- * killed and stopped as if by others. n_requests: those of even id stay for ever. */
+ * hang, 15 makes it write a frame that is too large, 33 one that is no message, 31 makes it give notice first, 17 kills
+ * it after a long line; of 21 and 23 it is killed and stopped as if by others. n_requests: those of even id stay for
+ * ever. */
 static void answer(const Message *m, uint64_t *n_seen, uint32_t *reset, uint32_t *n_requests)
 {
     if (m->commands->reset) {
@@ -67,6 +69,8 @@ static void answer(const Message *m, uint64_t *n_seen, uint32_t *reset, uint32_t
         while (id == 14)
             pause();
         if (id == 15 && write(4, "\xff\xff\xff\xff", 4) != 4)
+            _exit(0);
+        if (id == 33 && write(4, "\1\0\0\0\xff", 5) != 5)
             _exit(0);
         if (id == 31 && write(4, "\0\0\0\0", 4) != 4)
             _exit(0);
@@ -417,6 +421,10 @@ static void a_worker_that_talks_nonsense_is_replaced(void **state)
     UNTIL(s->loop, last(s, MESSAGE__WHAT_GPU_UP));
     send_command(s, 0, last_start(s), 15, false);
     UNTIL(s->loop, count(s, MESSAGE__WHAT_GPU_UP) == 2);
+    assert_false(last(s, MESSAGE__WHAT_GPU_GONE)->gpu_gone->from_outside);
+    send_command(s, 0, last_start(s), 33, false);
+    UNTIL(s->loop, count(s, MESSAGE__WHAT_GPU_UP) == 3);
+    assert_false(last(s, MESSAGE__WHAT_GPU_GONE)->gpu_gone->from_outside);
 }
 
 /* It waits longer each time: at once, then 0.1, 0.2, 0.4 s. */

@@ -1,5 +1,6 @@
 /* test_sched_parts.c - what the scheduler is built on, against plain arrays: ids to pointers, a slab, the queue by
- * arrival, the order of GPUs, who was given what */
+ * arrival, the order of GPUs, who was given what; what is read from the wire */
+#include <math.h>
 #include <string.h>
 
 #include "base/id_map.h"
@@ -7,6 +8,7 @@
 #include "base/slab.h"
 #include "scheduler/gpu_order.h"
 #include "scheduler/prefixes.h"
+#include "scheduler/sched_wire.h"
 #include "scheduler/signals.h"
 #include "scheduler/wait_queue.h"
 #include "scheduler/wire_end.h"
@@ -257,6 +259,30 @@ static void every_end_has_its_counterpart_on_the_wire(void **state)
     assert_false(wire_end_read_report((EndReason)N_END_REASONS, &none) || wire_end_read_report((EndReason)-1, &none));
 }
 
+/* 0 would say that a retry is no use. */
+static void a_retry_is_never_put_off_for_long(void **state)
+{
+    (void)state;
+    static const double said[] = {0, 2.5, 3600, 4000, INFINITY, -1, NAN}, read[] = {0, 2.5, 3600, 3600, 3600, 0, 0};
+    enum { N = sizeof said / sizeof *said };
+    End end[N], *ends[N];
+    for (int i = 0; i < N; i++) {
+        end[i] = (End)END__INIT;
+        end[i].why = END_REASON__FAILED;
+        end[i].retry_after = said[i];
+        ends[i] = &end[i];
+    }
+    Step step = STEP__INIT;
+    step.ends = ends;
+    step.n_ends = N;
+    step_scratch scratch = {0};
+    gpu_report out;
+    assert_true(sched_wire_read_step(&step, &scratch, &out));
+    for (int i = 0; i < N; i++)
+        assert_true(out.ends[i].retry_after == read[i]);
+    step_scratch_deinit(&scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +294,7 @@ int main(void)
         cmocka_unit_test(who_was_given_a_beginning_is_found),
         cmocka_unit_test(labels_are_escaped),
         cmocka_unit_test(every_end_has_its_counterpart_on_the_wire),
+        cmocka_unit_test(a_retry_is_never_put_off_for_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

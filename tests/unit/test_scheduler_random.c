@@ -112,9 +112,15 @@ static void random_report(history *h, int gpu)
     naive_report(h->model, h->now, gpu, &p);
 }
 
+static void submit(history *h, int frontend, const submission *w)
+{
+    scheduler_submit(h->real, h->now, frontend, w);
+    naive_submit(h->model, h->now, frontend, w);
+}
+
 static void random_submit(history *h, int frontend)
 {
-    static const char *const tenant[] = {NULL, "a", "b", "c"};
+    static const char *const tenant[] = {NULL, "a", "b", "c"}, *const adapter[] = {NULL, "sql", "go"};
     int token[NAIVE_TOKENS];
     bool known_id = draw(h, 30) == 0, begins_alike = draw(h, 2) == 0;
     int n_prompt = draw(h, 40) ? 1 + draw(h, draw(h, 2) ? 16 : 36) : draw(h, 2) * 40,
@@ -125,6 +131,7 @@ static void random_submit(history *h, int frontend)
                     .n_tokens = n_prompt + n_output,
                     .n_prompt = n_prompt,
                     .max_tokens = draw(h, 50) ? 1 + draw(h, 20) : 0,
+                    .adapter = adapter[draw(h, 3)],
                     .again = draw(h, 4) == 0,
                     .tenant = tenant[draw(h, h->n_tenants)],
                     .weight = 1 + (uint32_t)draw(h, 3),
@@ -133,12 +140,22 @@ static void random_submit(history *h, int frontend)
         token[i] = begins_alike && i < 32 ? 0 : draw(h, 100);
     if (w.n_tokens - w.n_prompt > w.max_tokens)
         w.n_tokens = w.n_prompt + w.max_tokens;
+    if (w.adapter) { /* in one of two versions */
+        w.digest = draw(h, 2) ? "1" : "2";
+        w.digest_bytes = 1;
+    }
     if (w.n_prompt > 1 && draw(h, 3) == 0) {
         w.n_to_score = w.n_prompt - (draw(h, 30) ? 1 : 0);
         w.n_scored = w.n_tokens > w.n_prompt ? w.n_to_score - (draw(h, 30) == 0) : draw(h, w.n_to_score + 1);
     }
-    scheduler_submit(h->real, h->now, frontend, &w);
-    naive_submit(h->model, h->now, frontend, &w);
+    submit(h, frontend, &w);
+}
+
+static void gpu_up(history *h, int gpu, const gpu_info *info)
+{
+    h->worker[gpu] = (worker){.up = true};
+    scheduler_gpu_up(h->real, h->now, gpu, info);
+    naive_gpu_up(h->model, h->now, gpu, info);
 }
 
 static void random_gpu_up(history *h, int gpu)
@@ -146,9 +163,14 @@ static void random_gpu_up(history *h, int gpu)
     static const char *const uuid[N_GPUS] = {"c", "a", "f", "b", "d", "e"};
     gpu_info info = {uuid[gpu],      1 + draw(h, 5),   3 + draw(h, 12),
                      1 + draw(h, 4), 20 + draw(h, 30), .on_probation = draw(h, 6) == 0};
-    h->worker[gpu] = (worker){.up = true};
-    scheduler_gpu_up(h->real, h->now, gpu, &info);
-    naive_gpu_up(h->model, h->now, gpu, &info);
+    gpu_up(h, gpu, &info);
+}
+
+static void lose_gpu(history *h, int gpu, gpu_loss how)
+{
+    h->worker[gpu].up = false;
+    scheduler_gpu_gone(h->real, h->now, gpu, how);
+    naive_gpus_gone(h->model, h->now, &gpu, 1, how);
 }
 
 static void random_gpu_event(history *h, int gpu)
@@ -169,10 +191,7 @@ static void random_gpu_event(history *h, int gpu)
         scheduler_gpus_gone(h->real, h->now, lost, 2);
         naive_gpus_gone(h->model, h->now, lost, 2, LOSS_LINK);
     } else {
-        gpu_loss how = (gpu_loss)draw(h, LOSS_LINK + 1);
-        h->worker[gpu].up = false;
-        scheduler_gpu_gone(h->real, h->now, gpu, how);
-        naive_gpus_gone(h->model, h->now, &gpu, 1, how);
+        lose_gpu(h, gpu, (gpu_loss)draw(h, LOSS_LINK + 1));
     }
 }
 
@@ -230,12 +249,36 @@ static void compare(history *h, int event)
     assert_int_equal(t.n_running, n_running);
 }
 
-static scheduler_stats run_history(uint64_t seed, int n_events)
+static history *history_new(uint64_t seed)
 {
     history *h = XNEW(history);
     h->seed = seed;
     h->now = 1000;
     h->model = XNEW(naive);
+    h->model->none_since = -1;
+    return h;
+}
+
+static void begin(history *h, const scheduler_options *o)
+{
+    h->model->opt = *o;
+    h->real = scheduler_new(o, pass_on, h);
+}
+
+static scheduler_stats end(history *h)
+{
+    scheduler_stats t = scheduler_get_stats(h->real);
+    scheduler_free(h->real);
+    buf_free(&h->said);
+    buf_free(&h->model->said);
+    free(h->model);
+    free(h);
+    return t;
+}
+
+static scheduler_stats run_history(uint64_t seed, int n_events)
+{
+    history *h = history_new(seed);
     h->n_tenants = 1 + draw(h, 4);
     scheduler_options o = {.max_queue = 3 + draw(h, 30),
                            .max_wait = draw(h, 2) * 6,
@@ -247,9 +290,7 @@ static scheduler_stats run_history(uint64_t seed, int n_events)
                            .prefill_rate = 100,
                            .step_time = draw(h, 3) ? 0.1 : 0.01,
                            .max_prefixes = draw(h, 8) ? NAIVE_PREFIXES : 0};
-    h->model->opt = o;
-    h->model->none_since = -1;
-    h->real = scheduler_new(&o, pass_on, h);
+    begin(h, &o);
     for (int f = 0; f < NAIVE_FRONTENDS; f++)
         random_frontend_event(h, f);
     for (int g = 0; g < N_GPUS - 2; g++)
@@ -258,13 +299,45 @@ static scheduler_stats run_history(uint64_t seed, int n_events)
         random_event(h);
         compare(h, i);
     }
-    scheduler_stats t = scheduler_get_stats(h->real);
-    scheduler_free(h->real);
-    buf_free(&h->said);
-    buf_free(&h->model->said);
-    free(h->model);
-    free(h);
-    return t;
+    return end(h);
+}
+
+/* Brings a GPU up, has its worker read what it is sent, and crash. */
+static void crash(history *h, int gpu, const gpu_info *info)
+{
+    gpu_up(h, gpu, info);
+    gpu_report p = {.n_seen = (uint64_t)h->worker[gpu].n_sent, .pages_free = info->n_pages};
+    scheduler_report(h->real, h->now, gpu, &p);
+    naive_report(h->model, h->now, gpu, &p);
+    lose_gpu(h, gpu, LOSS_CRASH);
+}
+
+/* The second request is like the first, which killed three workers; of the third, the adapter has been replaced. */
+static void an_adapter_that_was_replaced_is_given_another_try(void **state)
+{
+    (void)state;
+    static const char *const version[] = {"1", "1", "2"};
+    history *h = history_new(1);
+    begin(h, &(scheduler_options){.max_queue = 4});
+    random_frontend_event(h, 0);
+    int token[] = {7, 8};
+    for (int i = 0; i < 3; i++) {
+        submission w = {.id = (uint64_t)i + 1,
+                        .arrival = h->now,
+                        .token = token,
+                        .n_tokens = 2,
+                        .n_prompt = 2,
+                        .max_tokens = 4,
+                        .adapter = "sql",
+                        .digest = version[i],
+                        .digest_bytes = 1};
+        submit(h, 0, &w);
+        assert_int_equal(scheduler_get_stats(h->real).n_queued, i == 1 ? 0 : 1);
+        for (int k = 0; k < 3; k++)
+            crash(h, 0, &(gpu_info){"a", 1, 10, 4, 40});
+        compare(h, i);
+    }
+    end(h);
 }
 
 static void random_histories_agree_with_the_naive_scheduler(void **state)
@@ -289,6 +362,7 @@ static void random_histories_agree_with_the_naive_scheduler(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_histories_agree_with_the_naive_scheduler)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_adapter_that_was_replaced_is_given_another_try),
+                                       cmocka_unit_test(random_histories_agree_with_the_naive_scheduler)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

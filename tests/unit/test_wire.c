@@ -135,7 +135,13 @@ static void frames_come_out_whole_however_they_come_in(void **state)
         }
     }
     assert_int_equal(n_got, 3);
-    assert_int_equal(write(fd[1], "\xff\xff\xff\xff", 4), 4);
+    assert_int_equal(write(fd[1], "\1\0\0\0!\xff\xff\xff\xff", 9), 9);
+    assert_int_equal(frame_reader_fill(&r, &e), 1);
+    size_t n;
+    assert_false(frame_reader_is_stuck(&r));
+    assert_non_null(frame_reader_next(&r, &n));
+    assert_true(frame_reader_is_stuck(&r) && !frame_reader_next(&r, &n));
+    assert_int_equal(write(fd[1], "?", 1), 1);
     assert_int_equal(frame_reader_fill(&r, &e), -1);
     frame_reader_deinit(&r);
     frame_reader again = {.fd = fd[0]};

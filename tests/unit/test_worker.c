@@ -8,6 +8,7 @@
 #include "backend/devices.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "net/frames.h"
@@ -128,7 +129,7 @@ static void send_message(scene *s, const Message *m)
     buf packed = {0}, frame = {0};
     pack_message(&packed, m);
     frame_add(&frame, packed.data, packed.len);
-    assert_int_equal(frame_write_all(s->to, frame.data, frame.len), 0);
+    assert_int_equal(file_write_all(s->to, frame.data, frame.len), 0);
     buf_free(&packed);
     buf_free(&frame);
 }
@@ -464,7 +465,7 @@ static void nonsense_on_the_pipe_ends_it(void **state)
 {
     scene *s = *state;
     start(s, 0);
-    assert_int_equal(frame_write_all(s->to, "\2\0\0\0\xff\xff", 6), 0);
+    assert_int_equal(file_write_all(s->to, "\2\0\0\0\xff\xff", 6), 0);
     pthread_join(s->thread, NULL);
     assert_int_equal(s->status, 0);
     close(s->to);
@@ -571,7 +572,7 @@ static EndReason end_of_unreadable(const scene *s, int n_looks)
     message.commands = &all;
     buf packed = {0};
     pack_message(&packed, &message);
-    assert_int_equal(worker_take(w, packed.data, packed.len, &e), 0);
+    assert_int_equal(worker_receive(w, packed.data, packed.len, &e), 0);
     buf_free(&packed);
     while (!v.ended)
         assert_int_equal(worker_step(w, &e), WORKER_GOES_ON);
