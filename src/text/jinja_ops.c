@@ -217,8 +217,7 @@ static value own_item(jinja_run *r, value of, value key)
 {
     value found = value_missing();
     if (of.kind == VALUE_DICT) {
-        bool hashable = key.kind != VALUE_LIST && key.kind != VALUE_DICT && key.kind != VALUE_NAMESPACE;
-        if (hashable)
+        if (dict_unhashable_part(r, key).kind == VALUE_MISSING)
             dict_get(r, of.dict, key, &found);
         return found;
     }

@@ -166,6 +166,18 @@ static bool lists_equal(jinja_run *r, const jinja_list *a, const jinja_list *b)
     return same;
 }
 
+/* Keys and items are compared as sets. */
+static bool views_equal(jinja_run *r, const jinja_list *a, const jinja_list *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; same && i < a->n; i++) {
+        same = false;
+        for (size_t k = 0; !same && k < b->n; k++)
+            same = value_equal(r, a->at[i], b->at[k]);
+    }
+    return same;
+}
+
 static bool dicts_equal(jinja_run *r, const dict *a, const dict *b)
 {
     bool same = a->n == b->n;
@@ -208,9 +220,9 @@ bool value_equal(jinja_run *r, value a, value b)
         same = str_equal(a.s, b.s);
         break;
     case VALUE_LIST:
-    case VALUE_TUPLE:
+    case VALUE_TUPLE: same = lists_equal(r, a.list, b.list); break;
     case VALUE_KEYS:
-    case VALUE_ITEMS: same = lists_equal(r, a.list, b.list); break;
+    case VALUE_ITEMS: same = views_equal(r, a.list, b.list); break;
     case VALUE_DICT: same = dicts_equal(r, a.dict, b.dict); break;
     case VALUE_RANGE: same = ranges_equal(a.range, b.range); break;
     default: same = value_is_same(a, b);
@@ -292,6 +304,11 @@ bool value_contains(jinja_run *r, value in, value what)
         return str_find(r, in.s, what.s, 0, in.s->n) != STR_NOT_FOUND;
     case VALUE_DICT: return dict_get(r, in.dict, what, &item);
     case VALUE_RANGE: return range_contains(in.range, what);
+    case VALUE_KEYS: dict_check_key(r, what); break;
+    case VALUE_ITEMS:
+        if (what.kind == VALUE_TUPLE && what.list->n == 2)
+            dict_check_key(r, what.list->at[0]);
+        break;
     default: break;
     }
     if (!value_is_iterable(in))

@@ -279,10 +279,12 @@ const str *value_to_str(jinja_run *r, value v); /* str(); a string is itself, Ma
 /* Dicts and iteration. */
 
 dict *dict_new(jinja_run *r, size_t cap);
-void dict_put(jinja_run *r, dict *d, value key, value v); /* fails for an unhashable key */
-void dict_add(jinja_run *r, dict *d, value key, value v); /* a key that is known to be new */
-bool dict_get(jinja_run *r, const dict *d, value key, value *out);
+void dict_put(jinja_run *r, dict *d, value key, value v);          /* fails for an unhashable key */
+void dict_add(jinja_run *r, dict *d, value key, value v);          /* a key that is known to be new */
+bool dict_get(jinja_run *r, const dict *d, value key, value *out); /* the same */
 bool dict_get_name(jinja_run *r, const dict *d, const char *key, value *out);
+value dict_unhashable_part(jinja_run *r, value key); /* what keeps it from being one; MISSING: it may be one */
+void dict_check_key(jinja_run *r, value key);        /* fails for an unhashable key */
 value value_dict(const dict *d);
 value dict_view(jinja_run *r, const dict *d, value_kind kind); /* KEYS, VALUES, ITEMS, or LIST: of its keys */
 

@@ -95,6 +95,43 @@ static void test_render_errors(void **state)
     expect("\n\n{{ raise_exception('no ' ~ n) }}", "render: no 7 (raised by the chat template in line 3)");
 }
 
+#define TEN_KEYS "'a': 0, 'b': 1, 'c': 2, 'd': 3, 'e': 4, 'f': 5, 'g': 6, 'h': 7, 'i': 8, 'j': 9"
+
+/* What may be a key does not depend on how many there are, and equal keys are one. */
+static void test_keys(void **state)
+{
+    (void)state;
+    expect("{{ {range(3): 'x'}[range(3)] }}", "x");
+    expect("{% set q = {" TEN_KEYS
+           ", range(3): 'x', range(2, 2): 'y', range(7, 9, 5): 'z', -9223372036854775807 - 1: 'm'} %}"
+           "{{ q[range(0, 3, 1)] }}{{ q[range(0)] }}{{ q[range(7, 8)] }}{{ range(4) in q }}{{ "
+           "q[-9223372036854775808.0] }}",
+           "xyzFalsem");
+    expect("{% set ns = namespace() %}{{ {ns: 'x'}[ns] }}{{ {" TEN_KEYS ", ns: 'x'}[ns] }}", "xx");
+    static const char *const unhashable[] = {"[1]", "{}", "d.keys()", "d.items()", "(1, [2])", "(1, (2, {}))"};
+    static const char *const types[] = {"list", "dict", "dict_keys", "dict_items", "list", "dict"};
+    static const char *const programs[] = {"{{ %s in {1: 2} }}",
+                                           "{{ %s in {" TEN_KEYS "} }}",
+                                           "{{ {}.get(%s) }}",
+                                           "{{ {" TEN_KEYS "}.get(%s) }}",
+                                           "{{ {%s: 1} }}",
+                                           "{{ %s in d.keys() }}",
+                                           "{{ (%s, 1) in d.items() }}",
+                                           "{{ %s is filter }}"};
+    for (size_t i = 0; i < sizeof unhashable / sizeof *unhashable; i++)
+        for (size_t k = 0; k < sizeof programs / sizeof *programs; k++) {
+            char *want = xasprintf("unhashable type: '%s'", types[i]), *program = xasprintf(programs[k], unhashable[i]);
+            char *got = result(program, strlen(program), &jinja_default_limits);
+            if (!strstr(got, want))
+                fail_msg("%s\n  gave   %s", program, got);
+            free(got);
+            free(program);
+            free(want);
+        }
+    expect("{{ {1: 2}[[1]] }}{{ {1: 2}[(1, [2])] }}{{ {" TEN_KEYS "}[(1, [2])] }}", ""); /* Jinja: undefined */
+    expect("{{ {'a': 1, 'b': 2}.keys() == {'b': 3, 'a': 4}.keys() }}{{ d.items() == {'a': 2}.items() }}", "TrueFalse");
+}
+
 static void test_bytes_that_end_strings(void **state)
 {
     (void)state;
@@ -223,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compile_errors),
         cmocka_unit_test(test_render_errors),
+        cmocka_unit_test(test_keys),
         cmocka_unit_test(test_bytes_that_end_strings),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_growing_text),
