@@ -279,7 +279,12 @@ static bool parse_float(jinja_run *r, const str *s, double *out)
     return *end == '\0';
 }
 
-static bool parse_int(jinja_run *r, const str *s, int base, int64_t *out)
+_Noreturn static void fail_whole(jinja_run *r)
+{
+    jinja_run_fail(r, "an integer of more than 64 bits");
+}
+
+static bool parse_int(jinja_run *r, const str *s, int64_t base, int64_t *out)
 {
     const char *bare = number_text(r, s);
     char *end;
@@ -295,12 +300,13 @@ static bool parse_int(jinja_run *r, const str *s, int base, int64_t *out)
     if (base == 0)
         base = skips ? of_prefix : 10;
     errno = 0;
-    uint64_t magnitude = strtoull(start, &end, base);
+    uint64_t magnitude = strtoull(start, &end, (int)base);
+    bool negative = bare[0] == '-';
     if (end == start || *end)
         return false;
-    if (errno || magnitude > (uint64_t)INT64_MAX)
-        jinja_run_fail(r, "an integer of more than 64 bits");
-    *out = bare[0] == '-' ? -(int64_t)magnitude : (int64_t)magnitude;
+    if (errno || magnitude > (uint64_t)INT64_MAX + negative)
+        fail_whole(r);
+    *out = (int64_t)(negative ? 0 - magnitude : magnitude);
     return true;
 }
 
@@ -309,8 +315,8 @@ static int truncate_float(jinja_run *r, double x, int64_t *out)
 {
     if (isnan(x) || isinf(x))
         return -1;
-    if (fabs(x) >= 0x1p63)
-        jinja_run_fail(r, "an integer of more than 64 bits");
+    if (x < -0x1p63 || x >= 0x1p63)
+        fail_whole(r);
     *out = (int64_t)x;
     return 0;
 }
@@ -333,7 +339,7 @@ static value filter_int(jinja_run *r, value in, const jinja_arguments *a)
     }
     if (in.kind != VALUE_STRING)
         return preset;
-    if (parse_int(r, in.s, (int)whole_or(r, "base", v[1], 10), &i))
+    if (parse_int(r, in.s, whole_or(r, "base", v[1], 10), &i))
         return value_int(i);
     return parse_float(r, in.s, &x) && truncate_float(r, x, &i) == 0 ? value_int(i) : preset;
 }

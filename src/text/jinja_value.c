@@ -124,6 +124,11 @@ int64_t jinja_range_length(const jinja_range *x)
     return n > INT64_MAX ? INT64_MAX : (int64_t)n;
 }
 
+int64_t jinja_range_item(const jinja_range *x, int64_t i)
+{
+    return (int64_t)((uint64_t)x->start + (uint64_t)i * (uint64_t)x->step); /* i * step alone may overflow */
+}
+
 int64_t value_length(jinja_run *r, value v)
 {
     switch (v.kind) {
@@ -286,12 +291,15 @@ int value_compare(jinja_run *r, value a, value b, const char *op)
 
 static bool range_contains(const jinja_range *x, value what)
 {
-    if (!value_is_number(what) || (what.kind == VALUE_FLOAT && what.f != floor(what.f)))
+    bool is_float = what.kind == VALUE_FLOAT;
+    if (!value_is_number(what) || (is_float && (what.f != floor(what.f) || what.f < -0x1p63 || what.f >= 0x1p63)))
         return false;
-    double f = value_number(what);
-    if (x->step > 0 ? f < (double)x->start || f >= (double)x->stop : f > (double)x->start || f <= (double)x->stop)
+    int64_t i = is_float ? (int64_t)what.f : value_whole(what);
+    if (x->step > 0 ? i < x->start || i >= x->stop : i > x->start || i <= x->stop)
         return false;
-    return ((int64_t)f - x->start) % x->step == 0;
+    /* The distances in unsigned, where they cannot overflow. */
+    uint64_t distance = x->step > 0 ? (uint64_t)i - (uint64_t)x->start : (uint64_t)x->start - (uint64_t)i;
+    return distance % (x->step > 0 ? (uint64_t)x->step : 0 - (uint64_t)x->step) == 0;
 }
 
 bool value_contains(jinja_run *r, value in, value what)

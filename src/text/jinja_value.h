@@ -294,6 +294,7 @@ bool iter_next(jinja_run *r, iter *it, value *out);
 const jinja_list *value_to_list(jinja_run *r, value v); /* all that is left of it */
 
 int64_t jinja_range_length(const jinja_range *x);
+int64_t jinja_range_item(const jinja_range *x, int64_t i); /* i: 0 to length - 1 */
 
 value value_from_json(jinja_run *r, const json_t *v); /* borrows its strings */
 

@@ -132,6 +132,33 @@ static void test_keys(void **state)
     expect("{{ {'a': 1, 'b': 2}.keys() == {'b': 3, 'a': 4}.keys() }}{{ d.items() == {'a': 2}.items() }}", "TrueFalse");
 }
 
+/* At the ends of 64 bits, and where doubles no longer hold every integer. */
+static void test_big_integers(void **state)
+{
+    (void)state;
+    expect("{% set low = -9223372036854775807 - 1 %}{% set q = range(low, 9223372036854775807, 4611686018427387904) %}"
+           "{{ q | list }}{{ q[2] }}{{ q[:2] }}{{ 0 in q }}{{ 1 in q }}",
+           "[-9223372036854775808, -4611686018427387904, 0, 4611686018427387904]0"
+           "range(-9223372036854775808, 0, 4611686018427387904)TrueFalse");
+    expect("{{ range(9223372036854775806, 9223372036854775807, 5)[:] }}",
+           "render: line 1: [...]: the result is an integer of more than 64 bits");
+    expect("{{ range(-9223372036854775807, 9223372036854775807, 9223372036854775807)[::-1] | list }}",
+           "render: line 1: [...]: the result is an integer of more than 64 bits");
+    expect(
+        "{% set q = range(9007199254740993, 9007199254740995) %}{{ 9007199254740992 in q }}{{ 9007199254740993 in q }}"
+        "{{ 9007199254740994.0 in q }}{{ 1e300 in q }}",
+        "FalseTrueTrueFalse");
+    expect("{{ (-9223372036854775807 - 1) % 3 }} {{ -9223372036854775807 % 9223372036854775807 }}", "1 0");
+    expect("{{ 9007199254740993 / 3 }} {{ -9223372036854775807 / 1000 }} {{ 1 / 3 }}",
+           "3002399751580331.0 -9223372036854776.0 0.3333333333333333");
+    expect("{{ 1e300 // 7 }} {{ -1.0 // 1e300 }} {{ -0.0 // 5 }}", "1.4285714285714286e+299 -1.0 -0.0");
+    expect("{{ '-9223372036854775808' | int }}{{ -9223372036854775808.0 | int }}",
+           "-9223372036854775808-9223372036854775808");
+    expect("{{ '-9223372036854775809' | int }}", "render: line 1: filter 'int': an integer of more than 64 bits");
+    expect("{{ '12' | int(7, 4294967306) }}", "12");
+    expect("{{ 'x' | int(7, 4294967306) }}", "7");
+}
+
 static void test_bytes_that_end_strings(void **state)
 {
     (void)state;
@@ -261,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_compile_errors),
         cmocka_unit_test(test_render_errors),
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_big_integers),
         cmocka_unit_test(test_bytes_that_end_strings),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_growing_text),
