@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -368,19 +369,56 @@ static value filter_abs(jinja_run *r, value in, const jinja_arguments *a)
     return value_whole(in) < 0 ? op_negative(r, in) : value_int(value_whole(in));
 }
 
-/* Rounds half to even in decimal, by way of the number's correctly rounded text. */
+/* Returns the integer, half to even, as a multiple of 10^zeros. */
+static int64_t round_whole(jinja_run *r, int64_t x, int64_t zeros)
+{
+    int64_t unit = 1, rounded;
+    if (zeros > 19 || (zeros == 19 && x >= -5000000000000000000 && x <= 5000000000000000000))
+        return 0;
+    if (zeros == 19)
+        fail_whole(r);
+    for (; zeros > 0; zeros--)
+        unit *= 10;
+    int64_t rest = x % unit, twice = 2 * (rest < 0 ? -rest : rest);
+    bool away = twice > unit || (twice == unit && x / unit % 2 != 0);
+    if (__builtin_add_overflow(x - rest, !away ? 0 : x < 0 ? -unit : unit, &rounded))
+        fail_whole(r);
+    return rounded;
+}
+
+/* Rounds half to even in decimal, by way of the number's digits: 767 are all that a double has. */
 static double round_decimal(jinja_run *r, double x, int64_t digits)
 {
-    if (isnan(x) || isinf(x) || digits > 300)
+    enum { ALL = 770, MOST = 323, LEAST = -308 }; /* doubles have no more places behind, and before, the point */
+    char s[ALL + 16];
+    if (!isfinite(x) || digits > MOST)
         return x;
-    if (digits < 0) {
-        double unit = pow(10, (double)-digits);
-        return digits < -300 ? 0 : nearbyint(x / unit) * unit;
-    }
-    text t = {.r = r};
-    format_fixed(&t, x, (int)digits);
-    text_add(&t, "", 1);
-    return strtod(t.data, NULL);
+    if (digits < LEAST)
+        return 0 * x;
+    snprintf(s, sizeof s, "%.*e", ALL, fabs(x));
+    int kept = atoi(strchr(s, 'e') + 1) + (int)digits; /* behind the first digit */
+    bool half = kept == -1 && s[0] == '5' && strspn(s + 2, "0") == ALL;
+    if (kept < -1 || (kept == -1 && (s[0] < '5' || half)))
+        return 0 * x;
+    if (kept < 0)
+        snprintf(s, sizeof s, "1e%d", -(int)digits);
+    else
+        snprintf(s, sizeof s, "%.*e", kept, fabs(x));
+    double rounded = copysign(strtod(s, NULL), x);
+    if (isinf(rounded))
+        jinja_run_fail(r, "the rounded number is too large");
+    return rounded;
+}
+
+/* Rounds up or down as Jinja does: by way of a multiplication. */
+static double round_to(jinja_run *r, value in, int64_t digits, bool up)
+{
+    if (value_is_whole(in) && digits >= 0)
+        return value_number(in);
+    double unit = pow(10, (double)digits), x = value_number(in) * unit;
+    if (!isfinite(unit) || unit == 0 || !isfinite(x))
+        jinja_run_fail(r, "the number cannot be rounded to %lld digits", (long long)digits);
+    return ((up ? ceil(x) : floor(x)) + 0.0) / unit; /* + 0.0: Python's integers have no -0 */
 }
 
 static value filter_round(jinja_run *r, value in, const jinja_arguments *a)
@@ -394,16 +432,15 @@ static value filter_round(jinja_run *r, value in, const jinja_arguments *a)
     if (!value_is_number(in))
         jinja_run_fail(r, "'%s' cannot be rounded", value_type(in));
     if (str_is(method, "common")) {
-        if (value_is_whole(in) && digits >= 0)
-            return value_int(value_whole(in));
-        double x = round_decimal(r, value_number(in), digits);
-        return value_is_whole(in) ? value_int((int64_t)x) : value_float(x);
+        if (value_is_whole(in))
+            return value_int(digits >= 0 ? value_whole(in)
+                                         : round_whole(r, value_whole(in), digits < -20 ? 20 : -digits));
+        return value_float(round_decimal(r, in.f, digits));
     }
     bool up = str_is(method, "ceil");
     if (!up && !str_is(method, "floor"))
         jinja_run_fail(r, "the method must be common, ceil or floor");
-    double unit = pow(10, (double)digits), x = value_number(in) * unit;
-    return value_float((up ? ceil(x) : floor(x)) / unit);
+    return value_float(round_to(r, in, digits, up));
 }
 
 /* The rest. */

@@ -159,6 +159,32 @@ static void test_big_integers(void **state)
     expect("{{ 'x' | int(7, 4294967306) }}", "7");
 }
 
+static void test_rounding(void **state)
+{
+    (void)state;
+    expect("{{ 1.234e-200 | round(250) }} {{ 1.2345e-200 | round(202) }} {{ 5e-324 | round(323) }} {{ 5e-324 | "
+           "round(324) }}",
+           "1.234e-200 1.23e-200 0.0 5e-324");
+    expect("{{ 2.675 | round(2) }} {{ 2.5 | round }} {{ -0.4 | round }} {{ 3.5e22 | round(-22) }} {{ 1.5e23 | "
+           "round(-24) }}",
+           "2.67 2.0 -0.0 4e+22 0.0");
+    expect("{{ 15.0 | round(-1) }} {{ 5.0 | round(-1) }} {{ 5.000001 | round(-1) }} {{ -6.0 | round(-1) }} {{ -3.0 | "
+           "round(-400) }}",
+           "20.0 0.0 10.0 -10.0 -0.0");
+    expect("{{ 25 | round(-1) }} {{ -35 | round(-1) }} {{ 9007199254740993 | round(-1) }} {{ 5000000000000000000 | "
+           "round(-19) }} "
+           "{{ 7 | round(-25) }}",
+           "20 -40 9007199254740990 0 0");
+    expect("{{ 9223372036854775807 | round(-1) }}", "render: line 1: filter 'round': an integer of more than 64 bits");
+    expect("{{ 5000000000000000001 | round(-19) }}", "render: line 1: filter 'round': an integer of more than 64 bits");
+    expect("{{ 1.7976931348623157e308 | round(-308) }}",
+           "render: line 1: filter 'round': the rounded number is too large");
+    expect("{{ 9007199254740993 | round(400, 'ceil') }} {{ -0.5 | round(0, 'ceil') }} {{ 42.551 | round(1, 'floor') }}",
+           "9007199254740992.0 0.0 42.5");
+    expect("{{ 1.5 | round(400, 'ceil') }}",
+           "render: line 1: filter 'round': the number cannot be rounded to 400 digits");
+}
+
 static void test_bytes_that_end_strings(void **state)
 {
     (void)state;
@@ -289,6 +315,7 @@ int main(void)
         cmocka_unit_test(test_render_errors),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_big_integers),
+        cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_bytes_that_end_strings),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_growing_text),
