@@ -185,6 +185,24 @@ static void test_rounding(void **state)
            "render: line 1: filter 'round': the number cannot be rounded to 400 digits");
 }
 
+static void test_formats(void **state)
+{
+    (void)state;
+    expect("{{ '{:010,}|{:#020_x}|{:08,.2f}'.format(1234, 65, -1234.5) }}",
+           "00,001,234|0x000_0000_0000_0041|-1,234.50");
+    expect("{{ '{:.2}|{:.3}|{:.3}|{:5.1}|{:.2}|{:.1}'.format(1.0, 123.0, 120.0, -1.5, 0.0, 0.0) }}",
+           "1.0|1.23e+02|1.2e+02|-2e+00|0.0|0e+00");
+    expect("{{ ('%.102e|%.101f' % (7, 0.5)) | length }}", "212");
+    expect("{{ '%E %G %g' % ('nan' | float, 'inf' | float, 'inf' | float) }}", "NAN INF inf");
+    expect("{{ '%a|{!a}' % 'é€😀' }}{{ '{!a}{!r}'.format('é', 'é') }}", "'\\xe9\\u20ac\\U0001f600'|{!a}'\\xe9''é'");
+    expect("{{ '%5%' % () }}", "render: line 1: operator %: the format has an unknown '%'");
+    expect("{{ '{:5}'.format(undef) }}",
+           "render: line 1: call of 'format': 'Undefined' can be written in one way only");
+    expect("{{ '{:-}'.format('a') }}", "render: line 1: call of 'format': this way to write a value is none for a str");
+    expect("{{ '{:,b}'.format(5) }}", "render: line 1: call of 'format': this way to write a value is none for an int");
+    expect("{{ '{:1.}'.format('a') }}", "render: line 1: call of 'format': the format has a point without a precision");
+}
+
 static void test_bytes_that_end_strings(void **state)
 {
     (void)state;
@@ -316,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_big_integers),
         cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_formats),
         cmocka_unit_test(test_bytes_that_end_strings),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_growing_text),
