@@ -72,6 +72,8 @@ static void test_compile_errors(void **state)
     expect("{{ '\\ud800' }}", "compile: line 1: a string has an escape for what is no character");
     expect("{{ '\\N{BULLET}' }}", "compile: line 1: a string has \\N, which is not served here");
     expect("{{ \x01 }}", "compile: line 1: a character that means nothing here");
+    expect("{% for x in l %}{% for y in l recursive %}{% else %}{% break %}{% endfor %}{% endfor %}",
+           "compile: line 1: 'break' outside of a loop");
     expect("\xff", "compile: it is not UTF-8");
 }
 
