@@ -120,7 +120,7 @@ static value filter_indent(jinja_run *r, value in, const jinja_arguments *a)
 
 static int64_t whole_or(jinja_run *r, const char *what, value v, int64_t preset)
 {
-    if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
+    if (v.kind == VALUE_MISSING)
         return preset;
     if (!value_is_whole(v))
         jinja_run_fail(r, "%s must be an integer, not %s", what, value_type(v));
@@ -131,7 +131,8 @@ static value filter_truncate(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[4];
     jinja_args_bind(r, "truncate", a, 0, "length killwords end leeway", v);
-    int64_t length = whole_or(r, "length", v[0], 255), leeway = whole_or(r, "leeway", v[3], 5);
+    int64_t length = whole_or(r, "length", v[0], 255),
+            leeway = whole_or(r, "leeway", v[3].kind == VALUE_NONE ? value_missing() : v[3], 5);
     const str *end = v[2].kind == VALUE_MISSING ? str_of(r, "...") : value_to_str(r, v[2]);
     if (length < (int64_t)str_chars(end) || leeway < 0)
         jinja_run_fail(r, "the length must be at least that of the end, the leeway at least 0");

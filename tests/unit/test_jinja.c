@@ -205,6 +205,17 @@ static void test_formats(void **state)
     expect("{{ '{:1.}'.format('a') }}", "render: line 1: call of 'format': the format has a point without a precision");
 }
 
+static void test_arguments(void **state)
+{
+    (void)state;
+    expect("{{ 'abc'.count('') }}{{ 'abc'.count('', 1, 2) }}{{ 'abc'.count('', 2, 1) }}{{ 'äbc'.count('', -2) }}",
+           "4203");
+    expect("{{ [{'a': 1}, ['x', 'y']] | map(attribute=1, default='none') | list }}", "['none', 'y']");
+    expect("{{ s | center(none) }}", "render: line 1: filter 'center': width must be an integer, not NoneType");
+    expect("{{ s | truncate(none) }}", "render: line 1: filter 'truncate': length must be an integer, not NoneType");
+    expect("{{ s | truncate(3, leeway=none) }}", "text");
+}
+
 static void test_bytes_that_end_strings(void **state)
 {
     (void)state;
@@ -337,6 +348,7 @@ int main(void)
         cmocka_unit_test(test_big_integers),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_bytes_that_end_strings),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_growing_text),
