@@ -270,7 +270,7 @@ void text_add_part(text *t, const str *s, size_t at, size_t n); /* n bytes of s 
 void text_add_cstr(text *t, const char *s);
 void text_add_char(text *t, uint32_t cp);
 void text_printf(text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-value text_value(const text *t);
+value text_value(text *t); /* moves the text into a string; t is empty then */
 
 void value_write(text *t, value v);             /* str() */
 void value_write_repr(text *t, value v);        /* repr() */
