@@ -46,12 +46,12 @@ static int visit(walk *w, const json_t *spec, int depth, err *e)
     if (!type)
         return err_set(e, "%s: must be null or an object with a \"type\"", w->kind);
     if (strcmp(type, "Sequence") != 0) {
-        if (++w->n_steps > MAX_STEPS)
-            return err_set(e, "%s: more than %d steps", w->kind, MAX_STEPS);
+        if (++w->n_steps > COMPONENT_MAX_STEPS)
+            return err_set(e, "%s: more than %d steps", w->kind, COMPONENT_MAX_STEPS);
         return w->add(w->self, type, spec, e) ? err_wrap(e, "%s %s", w->kind, type) : 0;
     }
     const json_t *list = json_object_get(spec, w->list_key);
-    if (!json_is_array(list) || depth > MAX_STEPS)
+    if (!json_is_array(list) || depth > COMPONENT_MAX_STEPS)
         return err_set(e, "%s Sequence: needs an array \"%s\"", w->kind, w->list_key);
     for (size_t i = 0; i < json_array_size(list); i++)
         if (visit(w, json_array_get(list, i), depth + 1, e))

@@ -17,10 +17,10 @@ int component_text(const json_t *spec, const char *key, const char **text, size_
 
 /* Calls add(self, type, spec) for the component, or in order for each one in a Sequence (listed
  * under list_key), however nested; not at all for null. Stops at the first failure; more than
- * MAX_STEPS components are one. Errors are prefixed with kind and type. */
+ * COMPONENT_MAX_STEPS components are one. Errors are prefixed with kind and type. */
 typedef int (*component_add)(void *self, const char *type, const json_t *spec, err *e);
 int component_each(const json_t *spec, const char *kind, const char *list_key, component_add add, void *self, err *e);
 
-#define MAX_STEPS 16
+#define COMPONENT_MAX_STEPS 16
 
 #endif

@@ -22,7 +22,7 @@ typedef struct {
 } step;
 
 struct decoder {
-    step steps[MAX_STEPS];
+    step steps[COMPONENT_MAX_STEPS];
     int n_steps;
     bool fused;    /* there is a Fuse or ByteLevel; the steps behind it see one text, not tokens */
     bool spaces;   /* tokenizer.json has no decoder: tokens are joined with spaces */
@@ -337,7 +337,7 @@ void decoder_finish(const decoder *d, decoder_state *s, buf *out)
 void decoder_state_deinit(decoder_state *s)
 {
     buf_free(&s->run);
-    for (int i = 0; i < MAX_STEPS; i++)
+    for (int i = 0; i < COMPONENT_MAX_STEPS; i++)
         buf_free(&s->scratch[i]);
     *s = (decoder_state){0};
 }

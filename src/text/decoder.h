@@ -21,13 +21,13 @@ typedef struct decoder decoder;
 
 /* Zero-initialise; free with decoder_state_deinit(). */
 typedef struct {
-    bool any;                /* a token has come */
-    bool started[MAX_STEPS]; /* the step has seen a token */
-    size_t cut[MAX_STEPS];   /* by a Strip of the whole text: characters cut off its start */
-    size_t held[MAX_STEPS];  /* and characters held back at its end */
-    buf run;                 /* bytes of the <0xNN> tokens since the last other token */
-    utf8_tail tail;          /* an incomplete character of byte-level tokens */
-    buf scratch[MAX_STEPS];
+    bool any;                          /* a token has come */
+    bool started[COMPONENT_MAX_STEPS]; /* the step has seen a token */
+    size_t cut[COMPONENT_MAX_STEPS];   /* by a Strip of the whole text: characters cut off its start */
+    size_t held[COMPONENT_MAX_STEPS];  /* and characters held back at its end */
+    buf run;                           /* bytes of the <0xNN> tokens since the last other token */
+    utf8_tail tail;                    /* an incomplete character of byte-level tokens */
+    buf scratch[COMPONENT_MAX_STEPS];
 } decoder_state;
 
 /* Reads tokenizer.json's "decoder" (spec may be NULL). NULL with e set on failure; free with decoder_free(). */

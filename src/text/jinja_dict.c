@@ -25,14 +25,47 @@ static uint64_t hash_bytes(const void *bytes, size_t n)
     return h;
 }
 
-/* Equal values have equal hashes: 1, 1.0 and true are one key. */
+value dict_unhashable_part(jinja_run *r, value key)
+{
+    value part = value_missing();
+    switch (key.kind) {
+    case VALUE_LIST:
+    case VALUE_DICT:
+    case VALUE_KEYS:
+    case VALUE_ITEMS: return key;
+    case VALUE_TUPLE:
+        jinja_run_enter(r);
+        for (size_t i = 0; i < key.list->n && part.kind == VALUE_MISSING; i++)
+            part = dict_unhashable_part(r, key.list->at[i]);
+        jinja_run_leave(r);
+        return part;
+    default: return part;
+    }
+}
+
+void dict_check_key(jinja_run *r, value key)
+{
+    value part = dict_unhashable_part(r, key);
+    if (part.kind != VALUE_MISSING)
+        jinja_run_fail(r, "unhashable type: '%s'", value_type(part));
+}
+
+/* Equal ranges have equal items; where a range has none, or one, its step does not count. */
+static uint64_t hash_range(const jinja_range *x)
+{
+    int64_t n = jinja_range_length(x);
+    const int64_t parts[] = {n, n > 0 ? x->start : 0, n > 1 ? x->step : 0};
+    return hash_bytes(parts, sizeof parts);
+}
+
+/* Equal values have equal hashes: 1, 1.0 and true are one key. The value must be hashable. */
 static uint64_t hash(jinja_run *r, value v)
 {
     uint64_t h = 0;
     switch (v.kind) {
     case VALUE_STRING: jinja_run_spend(r, v.s->n / 64); return hash_bytes(v.s->s, v.s->n);
     case VALUE_FLOAT:
-        if (v.f == floor(v.f) && fabs(v.f) < 0x1p63)
+        if (v.f == floor(v.f) && v.f >= -0x1p63 && v.f < 0x1p63)
             return hash(r, value_int((int64_t)v.f));
         return hash_bytes(&v.f, sizeof v.f);
     case VALUE_BOOL:
@@ -43,11 +76,7 @@ static uint64_t hash(jinja_run *r, value v)
             h = h * 31 + hash(r, v.list->at[i]);
         jinja_run_leave(r);
         return h;
-    case VALUE_LIST:
-    case VALUE_DICT:
-    case VALUE_KEYS:
-    case VALUE_ITEMS:
-    case VALUE_NAMESPACE: jinja_run_fail(r, "unhashable type: '%s'", value_type(v));
+    case VALUE_RANGE: return hash_range(v.range);
     case VALUE_UNDEFINED:
     case VALUE_NONE: return hash_bytes(&v.kind, sizeof v.kind);
     default: return hash_bytes(&v.list, sizeof(void *)); /* compared by address */
@@ -72,14 +101,13 @@ static void make_index(jinja_run *r, dict *d)
         index_entry(r, d, i);
 }
 
-/* Returns the position of the key; n: it is not there. */
+/* Returns the position of the key; n: it is not there. Fails for a key that is not hashable, however few there are. */
 static size_t find(jinja_run *r, dict *d, value key)
 {
     enum { FEW = 8 };
+    dict_check_key(r, key);
     if (d->n <= FEW) {
         size_t i = 0;
-        if (key.kind == VALUE_LIST || key.kind == VALUE_DICT)
-            hash(r, key);
         while (i < d->n && !value_equal(r, d->at[i].key, key))
             i++;
         return i;
@@ -112,7 +140,6 @@ void dict_add(jinja_run *r, dict *d, value key, value v)
 
 void dict_put(jinja_run *r, dict *d, value key, value v)
 {
-    hash(r, key);
     size_t i = find(r, d, key);
     if (i < d->n)
         d->at[i].value = v;

@@ -73,7 +73,7 @@ typedef struct {
 } op_name;
 
 /* Skips an operator of the table and returns it; -1: none of them is here. */
-static int take_op(parser *p, const op_name *ops, int n)
+static int skip_operator(parser *p, const op_name *ops, int n)
 {
     for (int i = 0; i < n; i++)
         if (parser_skip_op(p, ops[i].text))
@@ -81,7 +81,7 @@ static int take_op(parser *p, const op_name *ops, int n)
     return -1;
 }
 
-static int take_comparison(parser *p)
+static int skip_comparison(parser *p)
 {
     static const op_name ops[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<", OP_LT},
                                   {"<=", OP_LE}, {">", OP_GT},  {">=", OP_GE}};
@@ -92,7 +92,7 @@ static int take_comparison(parser *p)
         parser_next(p);
         return OP_NOT_IN;
     }
-    return take_op(p, ops, 6);
+    return skip_operator(p, ops, 6);
 }
 
 static jinja_node *parse_binary(parser *p, int level);
@@ -104,7 +104,7 @@ static jinja_node *parse_compare(parser *p)
     int line = p->t->line;
     jinja_node *first = parse_binary(p, 0);
     jinja_node *n = NULL;
-    for (int op; (op = take_comparison(p)) >= 0;) {
+    for (int op; (op = skip_comparison(p)) >= 0;) {
         if (!n)
             n = node_new2(p, EXPR_COMPARE, line, first, NULL);
         if (n->list.n == MAX_CHAIN)
@@ -158,7 +158,7 @@ static jinja_node *parse_binary(parser *p, int level)
                                       {{"**", OP_POW}}};
     static const int n_ops[] = {2, 4, 1};
     jinja_node *left = parse_operand(p, level);
-    for (int op, line = p->t->line; (op = take_op(p, ops[level], n_ops[level])) >= 0; line = p->t->line) {
+    for (int op, line = p->t->line; (op = skip_operator(p, ops[level], n_ops[level])) >= 0; line = p->t->line) {
         left = node_new2(p, EXPR_BINARY, line, left, NULL);
         left->op = JINJA_NEW(p->r, op_kind);
         *left->op = (op_kind)op;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -119,7 +120,7 @@ static value filter_indent(jinja_run *r, value in, const jinja_arguments *a)
 
 static int64_t whole_or(jinja_run *r, const char *what, value v, int64_t preset)
 {
-    if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
+    if (v.kind == VALUE_MISSING)
         return preset;
     if (!value_is_whole(v))
         jinja_run_fail(r, "%s must be an integer, not %s", what, value_type(v));
@@ -130,7 +131,8 @@ static value filter_truncate(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[4];
     jinja_args_bind(r, "truncate", a, 0, "length killwords end leeway", v);
-    int64_t length = whole_or(r, "length", v[0], 255), leeway = whole_or(r, "leeway", v[3], 5);
+    int64_t length = whole_or(r, "length", v[0], 255),
+            leeway = whole_or(r, "leeway", v[3].kind == VALUE_NONE ? value_missing() : v[3], 5);
     const str *end = v[2].kind == VALUE_MISSING ? str_of(r, "...") : value_to_str(r, v[2]);
     if (length < (int64_t)str_chars(end) || leeway < 0)
         jinja_run_fail(r, "the length must be at least that of the end, the leeway at least 0");
@@ -279,7 +281,12 @@ static bool parse_float(jinja_run *r, const str *s, double *out)
     return *end == '\0';
 }
 
-static bool parse_int(jinja_run *r, const str *s, int base, int64_t *out)
+_Noreturn static void fail_whole(jinja_run *r)
+{
+    jinja_run_fail(r, "an integer of more than 64 bits");
+}
+
+static bool parse_int(jinja_run *r, const str *s, int64_t base, int64_t *out)
 {
     const char *bare = number_text(r, s);
     char *end;
@@ -295,12 +302,13 @@ static bool parse_int(jinja_run *r, const str *s, int base, int64_t *out)
     if (base == 0)
         base = skips ? of_prefix : 10;
     errno = 0;
-    uint64_t magnitude = strtoull(start, &end, base);
+    uint64_t magnitude = strtoull(start, &end, (int)base);
+    bool negative = bare[0] == '-';
     if (end == start || *end)
         return false;
-    if (errno || magnitude > (uint64_t)INT64_MAX)
-        jinja_run_fail(r, "an integer of more than 64 bits");
-    *out = bare[0] == '-' ? -(int64_t)magnitude : (int64_t)magnitude;
+    if (errno || magnitude > (uint64_t)INT64_MAX + negative)
+        fail_whole(r);
+    *out = (int64_t)(negative ? 0 - magnitude : magnitude);
     return true;
 }
 
@@ -309,8 +317,8 @@ static int truncate_float(jinja_run *r, double x, int64_t *out)
 {
     if (isnan(x) || isinf(x))
         return -1;
-    if (fabs(x) >= 0x1p63)
-        jinja_run_fail(r, "an integer of more than 64 bits");
+    if (x < -0x1p63 || x >= 0x1p63)
+        fail_whole(r);
     *out = (int64_t)x;
     return 0;
 }
@@ -333,7 +341,7 @@ static value filter_int(jinja_run *r, value in, const jinja_arguments *a)
     }
     if (in.kind != VALUE_STRING)
         return preset;
-    if (parse_int(r, in.s, (int)whole_or(r, "base", v[1], 10), &i))
+    if (parse_int(r, in.s, whole_or(r, "base", v[1], 10), &i))
         return value_int(i);
     return parse_float(r, in.s, &x) && truncate_float(r, x, &i) == 0 ? value_int(i) : preset;
 }
@@ -362,19 +370,56 @@ static value filter_abs(jinja_run *r, value in, const jinja_arguments *a)
     return value_whole(in) < 0 ? op_negative(r, in) : value_int(value_whole(in));
 }
 
-/* Rounds half to even in decimal, by way of the number's correctly rounded text. */
+/* Returns the integer, half to even, as a multiple of 10^zeros. */
+static int64_t round_whole(jinja_run *r, int64_t x, int64_t zeros)
+{
+    int64_t unit = 1, rounded;
+    if (zeros > 19 || (zeros == 19 && x >= -5000000000000000000 && x <= 5000000000000000000))
+        return 0;
+    if (zeros == 19)
+        fail_whole(r);
+    for (; zeros > 0; zeros--)
+        unit *= 10;
+    int64_t rest = x % unit, twice = 2 * (rest < 0 ? -rest : rest);
+    bool away = twice > unit || (twice == unit && x / unit % 2 != 0);
+    if (__builtin_add_overflow(x - rest, !away ? 0 : x < 0 ? -unit : unit, &rounded))
+        fail_whole(r);
+    return rounded;
+}
+
+/* Rounds half to even in decimal, by way of the number's digits: 767 are all that a double has. */
 static double round_decimal(jinja_run *r, double x, int64_t digits)
 {
-    if (isnan(x) || isinf(x) || digits > 300)
+    enum { ALL = 770, MOST = 323, LEAST = -308 }; /* doubles have no more places behind, and before, the point */
+    char s[ALL + 16];
+    if (!isfinite(x) || digits > MOST)
         return x;
-    if (digits < 0) {
-        double unit = pow(10, (double)-digits);
-        return digits < -300 ? 0 : nearbyint(x / unit) * unit;
-    }
-    text t = {.r = r};
-    format_fixed(&t, x, (int)digits);
-    text_add(&t, "", 1);
-    return strtod(t.data, NULL);
+    if (digits < LEAST)
+        return 0 * x;
+    snprintf(s, sizeof s, "%.*e", ALL, fabs(x));
+    int kept = atoi(strchr(s, 'e') + 1) + (int)digits; /* behind the first digit */
+    bool half = kept == -1 && s[0] == '5' && strspn(s + 2, "0") == ALL;
+    if (kept < -1 || (kept == -1 && (s[0] < '5' || half)))
+        return 0 * x;
+    if (kept < 0)
+        snprintf(s, sizeof s, "1e%d", -(int)digits);
+    else
+        snprintf(s, sizeof s, "%.*e", kept, fabs(x));
+    double rounded = copysign(strtod(s, NULL), x);
+    if (isinf(rounded))
+        jinja_run_fail(r, "the rounded number is too large");
+    return rounded;
+}
+
+/* Rounds up or down as Jinja does: by way of a multiplication. */
+static double round_to(jinja_run *r, value in, int64_t digits, bool up)
+{
+    if (value_is_whole(in) && digits >= 0)
+        return value_number(in);
+    double unit = pow(10, (double)digits), x = value_number(in) * unit;
+    if (!isfinite(unit) || unit == 0 || !isfinite(x))
+        jinja_run_fail(r, "the number cannot be rounded to %lld digits", (long long)digits);
+    return ((up ? ceil(x) : floor(x)) + 0.0) / unit; /* + 0.0: Python's integers have no -0 */
 }
 
 static value filter_round(jinja_run *r, value in, const jinja_arguments *a)
@@ -388,16 +433,15 @@ static value filter_round(jinja_run *r, value in, const jinja_arguments *a)
     if (!value_is_number(in))
         jinja_run_fail(r, "'%s' cannot be rounded", value_type(in));
     if (str_is(method, "common")) {
-        if (value_is_whole(in) && digits >= 0)
-            return value_int(value_whole(in));
-        double x = round_decimal(r, value_number(in), digits);
-        return value_is_whole(in) ? value_int((int64_t)x) : value_float(x);
+        if (value_is_whole(in))
+            return value_int(digits >= 0 ? value_whole(in)
+                                         : round_whole(r, value_whole(in), digits < -20 ? 20 : -digits));
+        return value_float(round_decimal(r, in.f, digits));
     }
     bool up = str_is(method, "ceil");
     if (!up && !str_is(method, "floor"))
         jinja_run_fail(r, "the method must be common, ceil or floor");
-    double unit = pow(10, (double)digits), x = value_number(in) * unit;
-    return value_float((up ? ceil(x) : floor(x)) / unit);
+    return value_float(round_to(r, in, digits, up));
 }
 
 /* The rest. */

@@ -10,12 +10,12 @@
 #include "text/jinja_str.h"
 #include "text/utf8.h"
 
-enum { MAX_WIDTH = 100000, MAX_PRECISION = 100 };
+enum { MAX_WIDTH = 100000 };
 
 /* How one value is to be written; both format languages are parsed into this. */
 typedef struct {
     uint32_t fill, align;     /* align: '<' '>' '^' '='; 0: as the value's kind has it */
-    char sign;                /* '+', ' '; 0: only minus */
+    char sign;                /* '+', ' ', '-'; 0: none, which is '-' */
     bool alternate;           /* # */
     int64_t width, precision; /* precision -1: none */
     char group;               /* ',' or '_'; 0: none */
@@ -72,17 +72,24 @@ static void digits_in_base(uint64_t x, unsigned base, bool upper, char out[72])
     out[n] = '\0';
 }
 
-/* Returns the digits with a separator between groups of `size` before the point. */
-static const str *grouped(jinja_run *r, const char *digits, char group, int size)
+/* Returns the digits with the spec's separator between groups of `size` before the point. Where the number is filled
+ * with zeros to the width, which counts n_before characters before the digits, the zeros are grouped too. */
+static const str *grouped(jinja_run *r, const spec *s, const char *digits, int size, size_t n_before)
 {
+    if (!s->group)
+        return str_copy(r, digits, strlen(digits));
     text t = {.r = r};
-    int n = (int)strspn(digits, "0123456789abcdefABCDEF");
+    int64_t n = (int64_t)strspn(digits, "0123456789abcdefABCDEF"), zeros = 0;
     if (strchr(digits, '.') || strchr(digits, 'e'))
-        n = (int)strspn(digits, "0123456789");
-    for (int i = 0; i < n; i++) {
-        text_add(&t, &digits[i], 1);
-        if (group && i + 1 < n && (n - 1 - i) % size == 0)
-            text_add(&t, &group, 1);
+        n = (int64_t)strspn(digits, "0123456789");
+    int64_t others = (int64_t)(n_before + strlen(digits)) - n;
+    if (s->fill == '0' && s->align == '=' && n > 0)
+        while (others + n + zeros + (n + zeros - 1) / size < s->width)
+            zeros++;
+    for (int64_t i = -zeros; i < n; i++) {
+        text_add(&t, i < 0 ? "0" : &digits[i], 1);
+        if (i + 1 < n && (n - 1 - i) % size == 0)
+            text_add(&t, &s->group, 1);
     }
     text_add_cstr(&t, digits + n);
     return text_value(&t).s;
@@ -100,7 +107,7 @@ static void add_whole(text *out, const spec *s, int64_t i)
                        : s->type == 'X'            ? "0X"
                                                    : "0x";
     snprintf(prefix, sizeof prefix, "%s%s", sign_of(s, i < 0), mark);
-    const str *body = grouped(out->r, digits, s->group, base == 10 ? 3 : 4);
+    const str *body = grouped(out->r, s, digits, base == 10 ? 3 : 4, strlen(prefix));
     text zeros = {.r = out->r};
     for (int64_t n = s->precision - (int64_t)strlen(digits); n > 0; n--) /* "%.5d" */
         text_add_cstr(&zeros, "0");
@@ -108,43 +115,73 @@ static void add_whole(text *out, const spec *s, int64_t i)
     add_padded(out, s, prefix, text_value(&zeros).s, '>');
 }
 
-void format_fixed(text *out, double x, int digits)
+/* Drops the zeros at the end of the mantissa of "1.50e+10", and a point that is then its end. */
+static void drop_zeros(char *s)
 {
-    char s[512];
-    snprintf(s, sizeof s, "%.*f", digits < MAX_PRECISION ? digits : MAX_PRECISION, x);
-    text_add_cstr(out, s);
+    char *e = strchr(s, 'e'), *end = e;
+    while (end > s && end[-1] == '0')
+        end--;
+    end -= end > s && end[-1] == '.';
+    memmove(end, e, strlen(e) + 1);
 }
 
-/* Writes a number without a type: as str() does, or with a precision as %g, but never without a point. */
+/* Writes a number without a type: as str() does, or with a precision as %g, but never as an integer: with a point or
+ * with an exponent. */
 static void write_general(double x, int precision, char *out, size_t size)
 {
     if (precision < 0) {
         float_repr(x, out);
         return;
     }
-    snprintf(out, size, "%.*g", precision ? precision : 1, x);
-    if (!strpbrk(out, ".en"))
+    precision = precision ? precision : 1;
+    snprintf(out, size, "%.*g", precision, x);
+    if (strpbrk(out, ".e"))
+        return;
+    if ((int)strlen(out) < precision) {
         strcat(out, ".0");
+        return;
+    }
+    snprintf(out, size, "%.*e", precision - 1, x);
+    if (precision > 1)
+        drop_zeros(out);
 }
 
 static void add_float(text *out, const spec *s, double x)
 {
-    char digits[512], c_format[8];
-    int precision = (int)(s->precision > MAX_PRECISION ? MAX_PRECISION : s->precision);
+    int precision = (int)s->precision; /* at most MAX_WIDTH */
+    size_t size = 512 + (size_t)(precision > 0 ? precision : 0);
+    char *digits = jinja_run_alloc(out->r, size), c_format[8];
     bool percent = s->type == '%';
     double magnitude = fabs(percent ? x * 100 : x);
     if (isnan(x) || isinf(x)) {
-        snprintf(digits, sizeof digits, "%s", isnan(x) ? "nan" : "inf");
+        bool upper = s->type && strchr("EFG", s->type);
+        snprintf(digits, size, "%s", isnan(x) ? upper ? "NAN" : "nan" : upper ? "INF" : "inf");
     } else if (!s->type) {
-        write_general(magnitude, precision, digits, sizeof digits);
+        write_general(magnitude, precision, digits, size);
     } else {
         char type = percent ? 'f' : s->type == 'n' ? 'g' : s->type;
         snprintf(c_format, sizeof c_format, "%%%s.*%c", s->alternate ? "#" : "", type);
-        snprintf(digits, sizeof digits - 1, c_format, precision < 0 ? 6 : precision, magnitude);
+        snprintf(digits, size - 1, c_format, precision < 0 ? 6 : precision, magnitude);
     }
     if (percent)
         strcat(digits, "%");
-    add_padded(out, s, sign_of(s, signbit(x) && !isnan(x)), grouped(out->r, digits, s->group, 3), '>');
+    const char *sign = sign_of(s, signbit(x) && !isnan(x));
+    add_padded(out, s, sign, grouped(out->r, s, digits, 3, strlen(sign)), '>');
+}
+
+/* Writes str(v), repr(v) or ascii(v) for s, r or a. */
+static void write_as(text *out, char how, value v)
+{
+    text t = {.r = out->r};
+    how == 's' ? value_write(out, v) : value_write_repr(how == 'r' ? out : &t, v);
+    const str *repr = text_value(&t).s; /* empty but for ascii() */
+    for (const char *p = repr->s; p < repr->s + repr->n;) {
+        uint32_t cp = utf8_next(&p);
+        if (cp < 0x80)
+            text_add_char(out, cp);
+        else
+            text_printf(out, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+    }
 }
 
 static bool is_float_type(char type)
@@ -278,13 +315,14 @@ static void add_percent_char(percent *p, text *out, const spec *s, value v)
 
 static void add_conversion(percent *p, text *out)
 {
+    if (peek(p) == '%') {
+        text_add_cstr(out, "%");
+        p->at++;
+        return;
+    }
     bool named = peek(p) == '(';
     value v = named ? read_name(p) : value_missing();
     spec s = read_percent_spec(p);
-    if (s.type == '%') {
-        text_add_cstr(out, "%");
-        return;
-    }
     if (!strchr("sradiuxXofFeEgGc", s.type) || !s.type)
         jinja_run_fail(p->r, "the format has an unknown '%c'", s.type >= ' ' && s.type < 0x7f ? s.type : '?');
     if (!named)
@@ -293,7 +331,7 @@ static void add_conversion(percent *p, text *out)
         add_percent_char(p, out, &s, v);
     } else if (strchr("sra", s.type)) {
         text t = {.r = p->r};
-        s.type == 's' ? value_write(&t, v) : value_write_repr(&t, v);
+        write_as(&t, s.type, v);
         const str *written = text_value(&t).s;
         bool escape = p->format->markup && !(v.kind == VALUE_STRING && v.s->markup);
         s.fill = ' ';
@@ -403,7 +441,7 @@ static spec read_brace_spec(jinja_run *r, const str *source)
         }
     }
     if (p < end && (*p == '+' || *p == ' ' || *p == '-'))
-        s.sign = *p++ == '-' ? 0 : p[-1];
+        s.sign = *p++;
     if (p < end && *p == '#') {
         s.alternate = true;
         p++;
@@ -421,7 +459,9 @@ static spec read_brace_spec(jinja_run *r, const str *source)
         s.group = *p++;
     if (p < end && *p == '.') {
         s.precision = 0;
-        for (p++; p < end && *p >= '0' && *p <= '9'; p++)
+        if (++p == end || *p < '0' || *p > '9')
+            jinja_run_fail(r, "the format has a point without a precision");
+        for (; p < end && *p >= '0' && *p <= '9'; p++)
             s.precision = s.precision > MAX_WIDTH ? s.precision : s.precision * 10 + (*p - '0');
     }
     if (p < end)
@@ -435,7 +475,7 @@ static spec read_brace_spec(jinja_run *r, const str *source)
 static void add_field(braces *b, text *out, value v, const str *how)
 {
     jinja_run *r = b->r;
-    if (how->n == 0 || v.kind == VALUE_UNDEFINED) {
+    if (how->n == 0) {
         const str *s = value_to_str(r, v);
         text_add_str(out, b->markup ? str_escape(r, s) : s);
         return;
@@ -448,11 +488,12 @@ static void add_field(braces *b, text *out, value v, const str *how)
             jinja_run_fail(r, "this way to write a value is none for a str");
         add_text(out, &s, b->markup ? str_escape(r, v.s) : v.s, '<');
     } else if (v.kind == VALUE_FLOAT || (value_is_whole(v) && is_float_type(s.type))) {
-        if (s.type && !is_float_type(s.type))
+        if (s.type && (!is_float_type(s.type) || (s.type == 'n' && s.group)))
             jinja_run_fail(r, "'%c' is no way to write a float", s.type);
         add_float(out, &s, value_number(v));
     } else if (value_is_whole(v)) {
-        if ((s.type && !strchr("bdoxX", s.type)) || s.precision >= 0)
+        bool splits = !s.group || !s.type || s.type == 'd' || s.group == '_';
+        if ((s.type && !strchr("bdoxX", s.type)) || s.precision >= 0 || !splits)
             jinja_run_fail(r, "this way to write a value is none for an int");
         add_whole(out, &s, value_whole(v));
     } else {
@@ -475,7 +516,7 @@ static void write_field(braces *b, text *out, const char *s, size_t n, int depth
         if (how != 'r' && how != 's' && how != 'a')
             jinja_run_fail(b->r, "behind ! stands r, s or a");
         text t = {.r = b->r};
-        how == 's' ? value_write(&t, v) : value_write_repr(&t, v);
+        write_as(&t, how, v);
         v = text_value(&t);
         at += 2;
         if (at < n && s[at] != ':')

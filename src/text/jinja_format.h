@@ -9,7 +9,4 @@ value format_percent(jinja_run *r, const str *format, value with);
 
 value format_braces(jinja_run *r, const str *format, const jinja_arguments *a);
 
-/* Writes x, which is finite, with so many digits (at most 100) behind the point, correctly rounded. */
-void format_fixed(text *out, double x, int digits);
-
 #endif

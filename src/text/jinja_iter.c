@@ -29,7 +29,7 @@ static bool next_of_range(jinja_run *r, iter *it, value *out)
     (void)r;
     if (it->at == (size_t)jinja_range_length(it->over.range))
         return false;
-    *out = value_int(it->over.range->start + (int64_t)it->at++ * it->over.range->step);
+    *out = value_int(jinja_range_item(it->over.range, (int64_t)it->at++));
     return true;
 }
 

@@ -31,7 +31,7 @@ static bool is_wanted(jinja_run *r, jinja_loop *l, value item)
     return is;
 }
 
-static bool take(jinja_run *r, jinja_loop *l, value *out)
+static bool next_wanted(jinja_run *r, jinja_loop *l, value *out)
 {
     while (iter_next(r, l->items, out))
         if (!l->code->b || l->all_taken || is_wanted(r, l, *out))
@@ -41,7 +41,7 @@ static bool take(jinja_run *r, jinja_loop *l, value *out)
 
 static bool look_ahead(jinja_run *r, jinja_loop *l)
 {
-    if (l->ahead.kind == VALUE_MISSING && !take(r, l, &l->ahead))
+    if (l->ahead.kind == VALUE_MISSING && !next_wanted(r, l, &l->ahead))
         l->ahead = value_missing();
     return l->ahead.kind != VALUE_MISSING;
 }
@@ -50,7 +50,7 @@ static bool next_item(jinja_run *r, jinja_loop *l, value *out)
 {
     if (l->ahead.kind != VALUE_MISSING)
         *out = l->ahead;
-    else if (!take(r, l, out))
+    else if (!next_wanted(r, l, out))
         return false;
     l->ahead = value_missing();
     l->before = l->current;
@@ -64,7 +64,7 @@ static int64_t count_rest(jinja_run *r, jinja_loop *l)
 {
     size_t n = 0, cap = 8;
     value *at = JINJA_NEW_ARRAY(r, value, cap), item;
-    while (take(r, l, &item)) {
+    while (next_wanted(r, l, &item)) {
         if (n == cap) {
             value *more = JINJA_NEW_ARRAY(r, value, 2 * cap);
             for (size_t i = 0; i < n; i++)

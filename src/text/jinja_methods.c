@@ -195,8 +195,11 @@ static value str_m_count(jinja_run *r, function *f, const jinja_arguments *a)
     jinja_args_bind_positional(r, f->name, a, 1, "sub start end", v);
     const str *what = text_argument(r, f->name, v[0]);
     size_t at = offset_of(r, f, v[1], 0), to = offset_of(r, f, v[2], INT64_MAX), n = 0;
-    if (what->n == 0)
-        return value_int(at > f->self.s->n ? 0 : (int64_t)(str_chars(f->self.s) - str_chars_before(f->self.s, at)) + 1);
+    to = to < f->self.s->n ? to : f->self.s->n;
+    if (what->n == 0 && at > to)
+        return value_int(0);
+    if (what->n == 0) /* it is before every character, and at the end */
+        return value_int((int64_t)(str_chars_before(f->self.s, to) - str_chars_before(f->self.s, at)) + 1);
     for (; (at = str_find(r, f->self.s, what, at, to)) != STR_NOT_FOUND; at += what->n)
         n++;
     return value_int((int64_t)n);

@@ -27,12 +27,50 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
+static int64_t whole_mod(int64_t a, int64_t b)
+{
+    int64_t m = b == -1 ? 0 : a % b; /* INT64_MIN % -1 overflows */
+    return m != 0 && (m < 0) != (b < 0) ? m + b : m;
+}
+
 static double floor_mod(double a, double b)
 {
     double m = fmod(a, b);
     if (m == 0)
         return copysign(0, b);
     return (m < 0) != (b < 0) ? m + b : m;
+}
+
+/* As Python computes it: the exact quotient of what the remainder leaves, to the nearest integer. */
+static double real_floor_div(double a, double b)
+{
+    double m = fmod(a, b), quotient = (a - m) / b, whole = floor(quotient);
+    if (m != 0 && (m < 0) != (b < 0))
+        whole = floor(quotient -= 1);
+    if (quotient == 0)
+        return copysign(0, a / b);
+    return quotient - whole > 0.5 ? whole + 1 : whole;
+}
+
+/* Returns a / b, rounded once: to round both to doubles first would lose what is beyond 53 bits. */
+static double whole_quotient(int64_t a, int64_t b)
+{
+    enum { EXACT = 53 };
+    uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
+    if ((x >> EXACT == 0 && y >> EXACT == 0) || x == 0)
+        return (double)a / (double)b;
+    /* Long division to 64 significant bits, the last of which stands for all behind it. */
+    int shift = 0;
+    uint64_t quotient = x / y, rest = x % y;
+    for (; quotient >> 63 == 0; shift--) {
+        bool carry = rest >> 63, bit;
+        rest <<= 1;
+        bit = carry || rest >= y;
+        rest -= bit ? y : 0;
+        quotient = quotient << 1 | bit;
+    }
+    double q = ldexp((double)(quotient | (rest != 0)), shift);
+    return (a < 0) != (b < 0) ? -q : q;
 }
 
 static value whole_power(jinja_run *r, int64_t base, int64_t exponent)
@@ -55,12 +93,12 @@ static value whole(jinja_run *r, op_kind op, int64_t a, int64_t b)
     case OP_ADD: over = __builtin_add_overflow(a, b, &x); break;
     case OP_SUB: over = __builtin_sub_overflow(a, b, &x); break;
     case OP_MUL: over = __builtin_mul_overflow(a, b, &x); break;
-    case OP_DIV: return value_float((double)a / (double)b);
+    case OP_DIV: return value_float(whole_quotient(a, b));
     case OP_FLOORDIV:
         over = a == INT64_MIN && b == -1;
         x = over ? 0 : floor_div(a, b);
         break;
-    case OP_MOD: x = b == -1 ? 0 : a - floor_div(a, b) * b; break;
+    case OP_MOD: x = whole_mod(a, b); break;
     default: return b < 0 ? value_float(pow((double)a, (double)b)) : whole_power(r, a, b);
     }
     if (over)
@@ -76,7 +114,7 @@ static value real(jinja_run *r, op_kind op, double a, double b)
     case OP_SUB: return value_float(a - b);
     case OP_MUL: return value_float(a * b);
     case OP_DIV: return value_float(a / b);
-    case OP_FLOORDIV: return value_float(floor((a - floor_mod(a, b)) / b + 0.5));
+    case OP_FLOORDIV: return value_float(real_floor_div(a, b));
     case OP_MOD: return value_float(floor_mod(a, b));
     default: x = pow(a, b);
     }
@@ -217,8 +255,7 @@ static value own_item(jinja_run *r, value of, value key)
 {
     value found = value_missing();
     if (of.kind == VALUE_DICT) {
-        bool hashable = key.kind != VALUE_LIST && key.kind != VALUE_DICT && key.kind != VALUE_NAMESPACE;
-        if (hashable)
+        if (dict_unhashable_part(r, key).kind == VALUE_MISSING)
             dict_get(r, of.dict, key, &found);
         return found;
     }
@@ -233,7 +270,7 @@ static value own_item(jinja_run *r, value of, value key)
     if (of.kind == VALUE_STRING)
         return value_str(str_slice(r, of.s, (size_t)i, (size_t)i + 1));
     if (of.kind == VALUE_RANGE)
-        return value_int(of.range->start + i * of.range->step);
+        return value_int(jinja_range_item(of.range, i));
     return of.list->at[i];
 }
 
@@ -281,13 +318,23 @@ static value slice_str(jinja_run *r, const str *s, int64_t start, int64_t step, 
     return s->markup ? value_str(str_mark(r, v.s)) : v;
 }
 
+/* Returns x[i]; i may also lie one before the first item or one behind the last. */
+static int64_t range_bound(jinja_run *r, const jinja_range *x, int64_t i)
+{
+    int64_t at = i > 0 ? jinja_range_item(x, i - 1) : x->start;
+    bool over = i > 0 ? __builtin_add_overflow(at, x->step, &at) : i < 0 && __builtin_sub_overflow(at, x->step, &at);
+    if (over)
+        fail_overflow(r);
+    return at;
+}
+
 static value slice_range(jinja_run *r, const jinja_range *x, int64_t from, int64_t to, int64_t by)
 {
     jinja_range *made = JINJA_NEW(r, jinja_range);
     if (__builtin_mul_overflow(x->step, by, &made->step))
         fail_overflow(r);
-    made->start = x->start + from * x->step; /* a range is short, and so are its bounds */
-    made->stop = x->start + to * x->step;
+    made->start = range_bound(r, x, from);
+    made->stop = range_bound(r, x, to);
     return (value){.kind = VALUE_RANGE, .range = made};
 }
 
@@ -297,8 +344,7 @@ value op_slice(jinja_run *r, value of, value start, value stop, value step)
         value_fail_undefined(r, of);
     if (of.kind != VALUE_STRING && !value_is_sequence(of) && of.kind != VALUE_RANGE)
         jinja_run_fail(r, "'%s' cannot be sliced", value_type(of));
-    int64_t by =
-        step.kind == VALUE_MISSING || step.kind == VALUE_NONE ? 1 : bound(r, step, 0, INT64_MIN + 1, INT64_MAX, 1);
+    int64_t by = step.kind == VALUE_MISSING || step.kind == VALUE_NONE ? 1 : bound(r, step, 0, INT64_MIN, INT64_MAX, 1);
     if (by == 0)
         jinja_run_fail(r, "the step of a slice cannot be 0");
     int64_t n = value_length(r, of);

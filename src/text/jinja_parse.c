@@ -126,9 +126,12 @@ static jinja_node *parse_for(parser *p)
     n->recursive = parser_skip_name(p, "recursive");
     n->loop = parser_symbol_named(p, "loop");
     n->body = parse_body(p, "endfor else");
-    p->loops--;
+    int loops = --p->loops;
+    if (n->recursive)
+        p->loops = 0; /* Jinja makes a function of it, else branch and all: break cannot mean a loop around it */
     if (token_is(parser_next(p), TOKEN_NAME, "else"))
         n->other = parse_whole_body(p, "endfor");
+    p->loops = loops;
     return n;
 }
 

@@ -71,17 +71,18 @@ void text_printf(text *t, const char *fmt, ...)
     text_add(t, line, (size_t)n);
 }
 
-value text_value(const text *t)
+/* The text loses its bytes and its spans: both may grow in place, but for one owner only. */
+value text_value(text *t)
 {
     value v = value_text(t->r, t->n ? t->data : "", t->n);
-    if (t->own.n == 0)
-        return v;
-    str *s = (str *)v.s;
-    own_list *own = JINJA_NEW(t->r, own_list);
-    *own = t->own;
-    own->cap = own->n; /* no room: what is added to the string must not be written into the text's array */
-    own->len = t->n;
-    s->own = own->n == 1 && own->at[0].from == 0 && own->at[0].to == t->n ? &own_all : own;
+    if (t->own.n > 0) {
+        own_list *own = JINJA_NEW(t->r, own_list);
+        *own = t->own;
+        own->len = t->n;
+        bool all = own->n == 1 && own->at[0].from == 0 && own->at[0].to == t->n;
+        ((str *)v.s)->own = all ? &own_all : own;
+    }
+    *t = (text){.r = t->r};
     return v;
 }
 

@@ -168,7 +168,7 @@ static void visit(level *l, const jinja_node *n)
 
 static void enter_all(level *l, const node_list *nodes);
 
-static void settle(level *l, const node_list *body)
+static void resolve(level *l, const node_list *body)
 {
     visit_all(l, body);
     enter_all(l, body);
@@ -185,9 +185,9 @@ static void enter_for(level *around, jinja_node *n)
     l = inside(around, &n->unset);
     declare(&l, n->target);
     l.mentions[n->loop] = true;
-    settle(&l, &n->body);
+    resolve(&l, &n->body);
     l = inside(around, &n->other_unset);
-    settle(&l, &n->other);
+    resolve(&l, &n->other);
 }
 
 static void enter_macro(level *around, macro_code *m)
@@ -199,7 +199,7 @@ static void enter_macro(level *around, macro_code *m)
     l.mentions[m->caller] = l.mentions[m->kwargs] = l.mentions[m->varargs] = true;
     for (int i = 0; i < m->n_presets; i++)
         visit(&l, m->preset[i]);
-    settle(&l, &m->body);
+    resolve(&l, &m->body);
     if (around->macro) {
         around->macro->uses_caller |= m->uses_caller;
         around->macro->uses_kwargs |= m->uses_kwargs;
@@ -216,12 +216,12 @@ static void enter_block(level *around, jinja_node *n)
     level l = inside(around, &n->unset);
     for (int i = 0; n->kind == STMT_WITH && i < n->list.n; i += 2)
         declare(&l, n->list.at[i]);
-    settle(&l, &n->body);
+    resolve(&l, &n->body);
     if (n->kind == STMT_SET_BLOCK && n->a)
         visit(&l, n->a);
 }
 
-/* Settles the scopes in these statements; all mentions in the scopes around them must be known. */
+/* Resolves the names in these statements; all mentions in the scopes around them must be known. */
 static void enter_all(level *l, const node_list *nodes)
 {
     jinja_run_enter(l->r);
@@ -249,5 +249,5 @@ void jinja_scope(jinja_run *r, jinja *p)
 {
     level l = {.r = r, .p = p, .unset = &p->unset, .mentions = JINJA_NEW_ARRAY(r, bool, (size_t)p->n_symbols)};
     memset(l.mentions, 0, (size_t)p->n_symbols);
-    settle(&l, &p->body);
+    resolve(&l, &p->body);
 }

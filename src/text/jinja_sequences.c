@@ -39,8 +39,10 @@ static value follow_path(jinja_run *r, value item, value path, value preset)
     bool has_preset = preset.kind != VALUE_MISSING && preset.kind != VALUE_NONE;
     if (path.kind == VALUE_MISSING || path.kind == VALUE_NONE)
         return item;
-    if (path.kind != VALUE_STRING)
-        return op_item(r, item, path);
+    if (path.kind != VALUE_STRING) {
+        item = op_item(r, item, path);
+        return item.kind == VALUE_UNDEFINED && has_preset ? preset : item;
+    }
     for (size_t at = 0; at <= path.s->n;) {
         const char *start = path.s->s + at, *dot = memchr(start, '.', path.s->n - at);
         size_t n = dot ? (size_t)(dot - start) : path.s->n - at;

@@ -186,12 +186,14 @@ static bool test_sameas(jinja_run *r, value in, const jinja_arguments *a)
 static bool test_filter(jinja_run *r, value in, const jinja_arguments *a)
 {
     jinja_args_none(r, "filter", a);
+    dict_check_key(r, in);
     return in.kind == VALUE_STRING && filter_find(in.s);
 }
 
 static bool test_test(jinja_run *r, value in, const jinja_arguments *a)
 {
     jinja_args_none(r, "test", a);
+    dict_check_key(r, in);
     return in.kind == VALUE_STRING && test_find(in.s);
 }
 

@@ -124,6 +124,11 @@ int64_t jinja_range_length(const jinja_range *x)
     return n > INT64_MAX ? INT64_MAX : (int64_t)n;
 }
 
+int64_t jinja_range_item(const jinja_range *x, int64_t i)
+{
+    return (int64_t)((uint64_t)x->start + (uint64_t)i * (uint64_t)x->step); /* i * step alone may overflow */
+}
+
 int64_t value_length(jinja_run *r, value v)
 {
     switch (v.kind) {
@@ -163,6 +168,18 @@ static bool lists_equal(jinja_run *r, const jinja_list *a, const jinja_list *b)
     bool same = a->n == b->n;
     for (size_t i = 0; same && i < a->n; i++)
         same = value_equal(r, a->at[i], b->at[i]);
+    return same;
+}
+
+/* Keys and items are compared as sets. */
+static bool views_equal(jinja_run *r, const jinja_list *a, const jinja_list *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; same && i < a->n; i++) {
+        same = false;
+        for (size_t k = 0; !same && k < b->n; k++)
+            same = value_equal(r, a->at[i], b->at[k]);
+    }
     return same;
 }
 
@@ -208,9 +225,9 @@ bool value_equal(jinja_run *r, value a, value b)
         same = str_equal(a.s, b.s);
         break;
     case VALUE_LIST:
-    case VALUE_TUPLE:
+    case VALUE_TUPLE: same = lists_equal(r, a.list, b.list); break;
     case VALUE_KEYS:
-    case VALUE_ITEMS: same = lists_equal(r, a.list, b.list); break;
+    case VALUE_ITEMS: same = views_equal(r, a.list, b.list); break;
     case VALUE_DICT: same = dicts_equal(r, a.dict, b.dict); break;
     case VALUE_RANGE: same = ranges_equal(a.range, b.range); break;
     default: same = value_is_same(a, b);
@@ -274,12 +291,15 @@ int value_compare(jinja_run *r, value a, value b, const char *op)
 
 static bool range_contains(const jinja_range *x, value what)
 {
-    if (!value_is_number(what) || (what.kind == VALUE_FLOAT && what.f != floor(what.f)))
+    bool is_float = what.kind == VALUE_FLOAT;
+    if (!value_is_number(what) || (is_float && (what.f != floor(what.f) || what.f < -0x1p63 || what.f >= 0x1p63)))
         return false;
-    double f = value_number(what);
-    if (x->step > 0 ? f < (double)x->start || f >= (double)x->stop : f > (double)x->start || f <= (double)x->stop)
+    int64_t i = is_float ? (int64_t)what.f : value_whole(what);
+    if (x->step > 0 ? i < x->start || i >= x->stop : i > x->start || i <= x->stop)
         return false;
-    return ((int64_t)f - x->start) % x->step == 0;
+    /* The distances in unsigned, where they cannot overflow. */
+    uint64_t distance = x->step > 0 ? (uint64_t)i - (uint64_t)x->start : (uint64_t)x->start - (uint64_t)i;
+    return distance % (x->step > 0 ? (uint64_t)x->step : 0 - (uint64_t)x->step) == 0;
 }
 
 bool value_contains(jinja_run *r, value in, value what)
@@ -292,6 +312,11 @@ bool value_contains(jinja_run *r, value in, value what)
         return str_find(r, in.s, what.s, 0, in.s->n) != STR_NOT_FOUND;
     case VALUE_DICT: return dict_get(r, in.dict, what, &item);
     case VALUE_RANGE: return range_contains(in.range, what);
+    case VALUE_KEYS: dict_check_key(r, what); break;
+    case VALUE_ITEMS:
+        if (what.kind == VALUE_TUPLE && what.list->n == 2)
+            dict_check_key(r, what.list->at[0]);
+        break;
     default: break;
     }
     if (!value_is_iterable(in))

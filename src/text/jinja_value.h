@@ -270,7 +270,7 @@ void text_add_part(text *t, const str *s, size_t at, size_t n); /* n bytes of s 
 void text_add_cstr(text *t, const char *s);
 void text_add_char(text *t, uint32_t cp);
 void text_printf(text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-value text_value(const text *t);
+value text_value(text *t); /* moves the text into a string; t is empty then */
 
 void value_write(text *t, value v);             /* str() */
 void value_write_repr(text *t, value v);        /* repr() */
@@ -279,10 +279,12 @@ const str *value_to_str(jinja_run *r, value v); /* str(); a string is itself, Ma
 /* Dicts and iteration. */
 
 dict *dict_new(jinja_run *r, size_t cap);
-void dict_put(jinja_run *r, dict *d, value key, value v); /* fails for an unhashable key */
-void dict_add(jinja_run *r, dict *d, value key, value v); /* a key that is known to be new */
-bool dict_get(jinja_run *r, const dict *d, value key, value *out);
+void dict_put(jinja_run *r, dict *d, value key, value v);          /* fails for an unhashable key */
+void dict_add(jinja_run *r, dict *d, value key, value v);          /* a key that is known to be new */
+bool dict_get(jinja_run *r, const dict *d, value key, value *out); /* the same */
 bool dict_get_name(jinja_run *r, const dict *d, const char *key, value *out);
+value dict_unhashable_part(jinja_run *r, value key); /* what keeps it from being one; MISSING: it may be one */
+void dict_check_key(jinja_run *r, value key);        /* fails for an unhashable key */
 value value_dict(const dict *d);
 value dict_view(jinja_run *r, const dict *d, value_kind kind); /* KEYS, VALUES, ITEMS, or LIST: of its keys */
 
@@ -292,6 +294,7 @@ bool iter_next(jinja_run *r, iter *it, value *out);
 const jinja_list *value_to_list(jinja_run *r, value v); /* all that is left of it */
 
 int64_t jinja_range_length(const jinja_range *x);
+int64_t jinja_range_item(const jinja_range *x, int64_t i); /* i: 0 to length - 1 */
 
 value value_from_json(jinja_run *r, const json_t *v); /* borrows its strings */
 

@@ -23,7 +23,7 @@ typedef struct {
 } step;
 
 struct normalizer {
-    step steps[MAX_STEPS];
+    step steps[COMPONENT_MAX_STEPS];
     int n_steps;
 };
 

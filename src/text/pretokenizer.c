@@ -14,7 +14,7 @@
 #include "text/component.h"
 #include "text/utf8.h"
 
-#define MAX_PRIMITIVES (3 * MAX_STEPS)
+#define MAX_PRIMITIVES (3 * COMPONENT_MAX_STEPS)
 
 typedef enum { STEP_SPLIT, STEP_PREFIX, STEP_SPACES, STEP_BYTES } step_kind;
 typedef enum { SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_CONTIGUOUS, SPLIT_WITH_PREVIOUS, SPLIT_WITH_NEXT } split_mode;

@@ -341,8 +341,8 @@ static int encode_around(encoding *c, const char *text, size_t n, bool add_speci
         if (around->items[i] == TEMPLATE_TEXT) {
             if (encode_text(c, text, n, e))
                 return -1;
-        } else if (add_special) {
-            ids_add(c->out, around->items[i]);
+        } else if (add_special && add_one(c, around->items[i])) {
+            return -1;
         }
     }
     return 0;

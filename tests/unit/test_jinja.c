@@ -72,6 +72,8 @@ static void test_compile_errors(void **state)
     expect("{{ '\\ud800' }}", "compile: line 1: a string has an escape for what is no character");
     expect("{{ '\\N{BULLET}' }}", "compile: line 1: a string has \\N, which is not served here");
     expect("{{ \x01 }}", "compile: line 1: a character that means nothing here");
+    expect("{% for x in l %}{% for y in l recursive %}{% else %}{% break %}{% endfor %}{% endfor %}",
+           "compile: line 1: 'break' outside of a loop");
     expect("\xff", "compile: it is not UTF-8");
 }
 
@@ -93,6 +95,125 @@ static void test_render_errors(void **state)
            "render: line 1: operator +: the result is an integer of more than 64 bits");
     expect("{{ [1] | random }}", "render: line 1: filter 'random': this filter is not served here");
     expect("\n\n{{ raise_exception('no ' ~ n) }}", "render: no 7 (raised by the chat template in line 3)");
+}
+
+#define TEN_KEYS "'a': 0, 'b': 1, 'c': 2, 'd': 3, 'e': 4, 'f': 5, 'g': 6, 'h': 7, 'i': 8, 'j': 9"
+
+/* What may be a key does not depend on how many there are, and equal keys are one. */
+static void test_keys(void **state)
+{
+    (void)state;
+    expect("{{ {range(3): 'x'}[range(3)] }}", "x");
+    expect("{% set q = {" TEN_KEYS
+           ", range(3): 'x', range(2, 2): 'y', range(7, 9, 5): 'z', -9223372036854775807 - 1: 'm'} %}"
+           "{{ q[range(0, 3, 1)] }}{{ q[range(0)] }}{{ q[range(7, 8)] }}{{ range(4) in q }}{{ "
+           "q[-9223372036854775808.0] }}",
+           "xyzFalsem");
+    expect("{% set ns = namespace() %}{{ {ns: 'x'}[ns] }}{{ {" TEN_KEYS ", ns: 'x'}[ns] }}", "xx");
+    static const char *const unhashable[] = {"[1]", "{}", "d.keys()", "d.items()", "(1, [2])", "(1, (2, {}))"};
+    static const char *const types[] = {"list", "dict", "dict_keys", "dict_items", "list", "dict"};
+    static const char *const programs[] = {"{{ %s in {1: 2} }}",
+                                           "{{ %s in {" TEN_KEYS "} }}",
+                                           "{{ {}.get(%s) }}",
+                                           "{{ {" TEN_KEYS "}.get(%s) }}",
+                                           "{{ {%s: 1} }}",
+                                           "{{ %s in d.keys() }}",
+                                           "{{ (%s, 1) in d.items() }}",
+                                           "{{ %s is filter }}"};
+    for (size_t i = 0; i < sizeof unhashable / sizeof *unhashable; i++)
+        for (size_t k = 0; k < sizeof programs / sizeof *programs; k++) {
+            char *want = xasprintf("unhashable type: '%s'", types[i]), *program = xasprintf(programs[k], unhashable[i]);
+            char *got = result(program, strlen(program), &jinja_default_limits);
+            if (!strstr(got, want))
+                fail_msg("%s\n  gave   %s", program, got);
+            free(got);
+            free(program);
+            free(want);
+        }
+    expect("{{ {1: 2}[[1]] }}{{ {1: 2}[(1, [2])] }}{{ {" TEN_KEYS "}[(1, [2])] }}", ""); /* Jinja: undefined */
+    expect("{{ {'a': 1, 'b': 2}.keys() == {'b': 3, 'a': 4}.keys() }}{{ d.items() == {'a': 2}.items() }}", "TrueFalse");
+}
+
+/* At the ends of 64 bits, and where doubles no longer hold every integer. */
+static void test_big_integers(void **state)
+{
+    (void)state;
+    expect("{% set low = -9223372036854775807 - 1 %}{% set q = range(low, 9223372036854775807, 4611686018427387904) %}"
+           "{{ q | list }}{{ q[2] }}{{ q[:2] }}{{ 0 in q }}{{ 1 in q }}",
+           "[-9223372036854775808, -4611686018427387904, 0, 4611686018427387904]0"
+           "range(-9223372036854775808, 0, 4611686018427387904)TrueFalse");
+    expect("{{ range(9223372036854775806, 9223372036854775807, 5)[:] }}",
+           "render: line 1: [...]: the result is an integer of more than 64 bits");
+    expect("{{ range(-9223372036854775807, 9223372036854775807, 9223372036854775807)[::-1] | list }}",
+           "render: line 1: [...]: the result is an integer of more than 64 bits");
+    expect(
+        "{% set q = range(9007199254740993, 9007199254740995) %}{{ 9007199254740992 in q }}{{ 9007199254740993 in q }}"
+        "{{ 9007199254740994.0 in q }}{{ 1e300 in q }}",
+        "FalseTrueTrueFalse");
+    expect("{{ (-9223372036854775807 - 1) % 3 }} {{ -9223372036854775807 % 9223372036854775807 }}", "1 0");
+    expect("{{ 9007199254740993 / 3 }} {{ -9223372036854775807 / 1000 }} {{ 1 / 3 }}",
+           "3002399751580331.0 -9223372036854776.0 0.3333333333333333");
+    expect("{{ 1e300 // 7 }} {{ -1.0 // 1e300 }} {{ -0.0 // 5 }}", "1.4285714285714286e+299 -1.0 -0.0");
+    expect("{{ '-9223372036854775808' | int }}{{ -9223372036854775808.0 | int }}",
+           "-9223372036854775808-9223372036854775808");
+    expect("{{ '-9223372036854775809' | int }}", "render: line 1: filter 'int': an integer of more than 64 bits");
+    expect("{{ '12' | int(7, 4294967306) }}", "12");
+    expect("{{ 'x' | int(7, 4294967306) }}", "7");
+}
+
+static void test_rounding(void **state)
+{
+    (void)state;
+    expect("{{ 1.234e-200 | round(250) }} {{ 1.2345e-200 | round(202) }} {{ 5e-324 | round(323) }} {{ 5e-324 | "
+           "round(324) }}",
+           "1.234e-200 1.23e-200 0.0 5e-324");
+    expect("{{ 2.675 | round(2) }} {{ 2.5 | round }} {{ -0.4 | round }} {{ 3.5e22 | round(-22) }} {{ 1.5e23 | "
+           "round(-24) }}",
+           "2.67 2.0 -0.0 4e+22 0.0");
+    expect("{{ 15.0 | round(-1) }} {{ 5.0 | round(-1) }} {{ 5.000001 | round(-1) }} {{ -6.0 | round(-1) }} {{ -3.0 | "
+           "round(-400) }}",
+           "20.0 0.0 10.0 -10.0 -0.0");
+    expect("{{ 25 | round(-1) }} {{ -35 | round(-1) }} {{ 9007199254740993 | round(-1) }} {{ 5000000000000000000 | "
+           "round(-19) }} "
+           "{{ 7 | round(-25) }}",
+           "20 -40 9007199254740990 0 0");
+    expect("{{ 9223372036854775807 | round(-1) }}", "render: line 1: filter 'round': an integer of more than 64 bits");
+    expect("{{ 5000000000000000001 | round(-19) }}", "render: line 1: filter 'round': an integer of more than 64 bits");
+    expect("{{ 1.7976931348623157e308 | round(-308) }}",
+           "render: line 1: filter 'round': the rounded number is too large");
+    expect("{{ 9007199254740993 | round(400, 'ceil') }} {{ -0.5 | round(0, 'ceil') }} {{ 42.551 | round(1, 'floor') }}",
+           "9007199254740992.0 0.0 42.5");
+    expect("{{ 1.5 | round(400, 'ceil') }}",
+           "render: line 1: filter 'round': the number cannot be rounded to 400 digits");
+}
+
+static void test_formats(void **state)
+{
+    (void)state;
+    expect("{{ '{:010,}|{:#020_x}|{:08,.2f}'.format(1234, 65, -1234.5) }}",
+           "00,001,234|0x000_0000_0000_0041|-1,234.50");
+    expect("{{ '{:.2}|{:.3}|{:.3}|{:5.1}|{:.2}|{:.1}'.format(1.0, 123.0, 120.0, -1.5, 0.0, 0.0) }}",
+           "1.0|1.23e+02|1.2e+02|-2e+00|0.0|0e+00");
+    expect("{{ ('%.102e|%.101f' % (7, 0.5)) | length }}", "212");
+    expect("{{ '%E %G %g' % ('nan' | float, 'inf' | float, 'inf' | float) }}", "NAN INF inf");
+    expect("{{ '%a|{!a}' % 'é€😀' }}{{ '{!a}{!r}'.format('é', 'é') }}", "'\\xe9\\u20ac\\U0001f600'|{!a}'\\xe9''é'");
+    expect("{{ '%5%' % () }}", "render: line 1: operator %: the format has an unknown '%'");
+    expect("{{ '{:5}'.format(undef) }}",
+           "render: line 1: call of 'format': 'Undefined' can be written in one way only");
+    expect("{{ '{:-}'.format('a') }}", "render: line 1: call of 'format': this way to write a value is none for a str");
+    expect("{{ '{:,b}'.format(5) }}", "render: line 1: call of 'format': this way to write a value is none for an int");
+    expect("{{ '{:1.}'.format('a') }}", "render: line 1: call of 'format': the format has a point without a precision");
+}
+
+static void test_arguments(void **state)
+{
+    (void)state;
+    expect("{{ 'abc'.count('') }}{{ 'abc'.count('', 1, 2) }}{{ 'abc'.count('', 2, 1) }}{{ 'äbc'.count('', -2) }}",
+           "4203");
+    expect("{{ [{'a': 1}, ['x', 'y']] | map(attribute=1, default='none') | list }}", "['none', 'y']");
+    expect("{{ s | center(none) }}", "render: line 1: filter 'center': width must be an integer, not NoneType");
+    expect("{{ s | truncate(none) }}", "render: line 1: filter 'truncate': length must be an integer, not NoneType");
+    expect("{{ s | truncate(3, leeway=none) }}", "text");
 }
 
 static void test_bytes_that_end_strings(void **state)
@@ -223,6 +344,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compile_errors),
         cmocka_unit_test(test_render_errors),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_big_integers),
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_bytes_that_end_strings),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_growing_text),

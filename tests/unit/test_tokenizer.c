@@ -538,6 +538,24 @@ static tokenizer *load_without_strips(const char *name)
     return t;
 }
 
+/* What the template puts around a text counts too. */
+static void test_limits_of_the_template(void **state)
+{
+    (void)state;
+    tokenizer *t = golden_tokenizer("llama3");
+    ids out = {0};
+    err e;
+    assert_int_equal(tokenizer_encode(t, "a word", 6, true, &out, &e), 0);
+    const encode_limits enough = {.max_ids = out.n}, one_less = {.max_ids = out.n - 1}, none = {.max_ids = 0};
+    out.n = 0;
+    assert_int_equal(tokenizer_encode_within(t, "", 0, true, &none, &out, &e), 1);
+    assert_int_equal(tokenizer_encode_within(t, "a word", 6, true, &one_less, &out, &e), 1);
+    assert_int_equal(out.n, 0);
+    assert_int_equal(tokenizer_encode_within(t, "a word", 6, true, &enough, &out, &e), 0);
+    ids_free(&out);
+    tokenizer_free(t);
+}
+
 static void test_limits(void **state)
 {
     (void)state;
@@ -598,6 +616,7 @@ int main(void)
         cmocka_unit_test(test_no_quadratic_case),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_limits_of_the_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
