@@ -339,6 +339,27 @@ def test_tenants_sources_are_strangers(hosts, site):
     assert ann_two.text("mine") and s.asked and not any("Authorization" in headers for _, headers in s.asked)
 
 
+def test_changes_count_as_requests(hosts, site):
+    """Of a tenant's requests per minute: each is a line of the audit log, and news to all frontends."""
+    here = hosts(n_frontends=1, n_runners=0)
+    s = site(folders("sql", "french"))
+    ann = here.askers(here.store.tenant("ann", "--max-adapters", 9, "--requests-per-minute", 5))[0]
+    for n, got in enumerate((ann.load("mine", f"{s.url}/sql"), ann.load("mine", f"{s.url}/french", inplace=True),
+                             ann("PUT", "/v1/adapters/mine", json={"version": 1}), ann("PUT", "/v1/adapters/mine", json={"version": 2}),
+                             ann("DELETE", "/v1/adapters/mine"))):
+        assert got.status_code == 200 and got.headers["x-ratelimit-limit-requests"] == "5"
+        assert int(got.headers["x-ratelimit-remaining-requests"]) >= 4 - n
+    refused = [ann.load("mine", f"{s.url}/sql"), ann.unload("mine"), ann("DELETE", "/v1/adapters/mine"), ann("PUT", "/v1/adapters/mine", json={"version": 1})]
+    assert 429 in [got.status_code for got in refused]
+    got = next(got for got in refused if got.status_code == 429)
+    assert got.json()["error"]["code"] == "rate_limit_exceeded" and "5 requests per minute" in got.json()["error"]["message"]
+    assert 1 <= int(got.headers["Retry-After"]) <= 12 and got.headers["x-ratelimit-remaining-requests"] == "0"
+    assert int(ann.ask("nobody").headers["x-ratelimit-remaining-requests"]) <= 1
+    assert ann("GET", "/v1/adapters").status_code == 200
+    changes = [json.loads(line)["action"] for line in here.store("audit", "ann", "--json").splitlines()]
+    assert len([a for a in changes if a.startswith("adapter")]) <= 7
+
+
 def test_a_tenant_loads_few_at_once(hosts, site):
     here = hosts(n_frontends=1, n_runners=0)
     go, asked = threading.Event(), threading.Semaphore(0)
