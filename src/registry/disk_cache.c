@@ -54,7 +54,7 @@ static int lock_all(const disk_cache *c, err *e)
     char *path = path_join(c->dir, ".lock");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || flock(fd, LOCK_EX)) {
-        err_set(e, "%s: %s", path, strerror(errno));
+        err_set_local(e, "%s: %s", path, strerror(errno));
         if (fd >= 0)
             close(fd);
         fd = -1;
@@ -187,10 +187,10 @@ static int make_room(const disk_cache *c, err *e)
         if (id)
             log_info("adapter %.12s left the disk cache", id);
     }
-    int status =
-        c->max_bytes && l.bytes > c->max_bytes
-            ? err_set(e, "the disk cache is full: %zu bytes are in use, and its limit is %zu", l.bytes, c->max_bytes)
-            : 0;
+    int status = c->max_bytes && l.bytes > c->max_bytes
+                     ? err_set_local(e, "the disk cache is full: %zu bytes are in use, and its limit is %zu", l.bytes,
+                                     c->max_bytes)
+                     : 0;
     free_items(&l);
     map_free(kept);
     return status;
@@ -212,7 +212,7 @@ static void clean(const disk_cache *c)
 
 static int make_folder(const char *path, err *e)
 {
-    return mkdir(path, 0700) && errno != EEXIST ? err_set(e, "cannot make %s: %s", path, strerror(errno)) : 0;
+    return mkdir(path, 0700) && errno != EEXIST ? err_set_local(e, "cannot make %s: %s", path, strerror(errno)) : 0;
 }
 
 disk_cache *disk_cache_open(const char *dir, size_t max_bytes, err *e)
@@ -333,7 +333,7 @@ void disk_cache_leave(const disk_cache *c, disk_work *w, bool remove)
 static int sync_path(const char *path, err *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    int status = fd < 0 || fsync(fd) ? err_set(e, "%s: %s", path, strerror(errno)) : 0;
+    int status = fd < 0 || fsync(fd) ? err_set_local(e, "%s: %s", path, strerror(errno)) : 0;
     if (fd >= 0)
         close(fd);
     return status;
@@ -382,8 +382,8 @@ static int put_in_place(const disk_cache *c, const char *tree, const char *id, e
     if (file_exists(path) && is_sound(path, id))
         remove_tree(tree);
     else if ((file_exists(path) && !drop(c, path)) || rename(tree, path) || fsync(c->fd))
-        status = err_set(e, "cannot put the adapter into the disk cache at %s: %s", path,
-                         file_exists(path) ? "it is broken there, and in use" : strerror(errno));
+        status = err_set_local(e, "cannot put the adapter into the disk cache at %s: %s", path,
+                               file_exists(path) ? "it is broken there, and in use" : strerror(errno));
     free(path);
     return status;
 }
@@ -400,7 +400,7 @@ int disk_cache_keep(const disk_cache *c, disk_work *w, const char *tree, const c
         return -1;
     int status = make_room(c, e) || put_in_place(c, tree, id, e) ? -1 : 0;
     if (status == 0 && !disk_cache_pin(c, id, p)) /* it is there: to remove it takes .lock */
-        status = err_set(e, "cannot open %s/%s: %s", c->dir, id, strerror(errno));
+        status = err_set_local(e, "cannot open %s/%s: %s", c->dir, id, strerror(errno));
     close(lock);
     if (status == 0)
         disk_cache_leave(c, w, true);

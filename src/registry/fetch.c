@@ -139,7 +139,7 @@ static int fetch_file(fetching *f, const char *url, int file, err *e)
     transfer_result got = get(f, url, adapter_file_name[file], adapter_file_limit(file, f->o->max_bytes), path, e);
     int status = got == TRANSFER_DONE || (got == TRANSFER_ABSENT && file >= N_NEEDED) ? 0 : -1;
     if (got == TRANSFER_DONE && (adapter_file_make_folder(place, e) || rename(path, place)))
-        status = err_set(e, "cannot rename %s: %s", path, strerror(errno));
+        status = err_set_local(e, "cannot rename %s: %s", path, strerror(errno));
     free(path);
     free(place);
     return status;
@@ -175,7 +175,8 @@ static int empty_tree(const fetching *f, err *e)
         unlink(path);
         free(path);
     }
-    return mkdir(f->tree, 0700) && errno != EEXIST ? err_set(e, "cannot make %s: %s", f->tree, strerror(errno)) : 0;
+    return mkdir(f->tree, 0700) && errno != EEXIST ? err_set_local(e, "cannot make %s: %s", f->tree, strerror(errno))
+                                                   : 0;
 }
 
 static int fetch_tree(fetching *f, err *e)

@@ -85,7 +85,7 @@ static int copy_bytes(int from, int to, size_t max_bytes, err *e)
         if (sum > max_bytes)
             return err_set(e, "it is larger than the %zu bytes that are accepted", max_bytes);
         if (write(to, piece, (size_t)n) != n)
-            return err_set(e, "cannot write its copy: %s", strerror(errno));
+            return err_set_local(e, "cannot write its copy: %s", strerror(errno));
     }
     return n < 0 ? err_set(e, "%s", strerror(errno)) : 0;
 }
@@ -95,9 +95,9 @@ static int copy_file(int from, const char *path, size_t max_bytes, err *e)
     if (adapter_file_make_folder(path, e))
         return -1;
     int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int status = to < 0 ? err_set(e, "%s: %s", path, strerror(errno)) : copy_bytes(from, to, max_bytes, e);
+    int status = to < 0 ? err_set_local(e, "%s: %s", path, strerror(errno)) : copy_bytes(from, to, max_bytes, e);
     if (to >= 0 && close(to) && status == 0)
-        status = err_set(e, "%s: %s", path, strerror(errno));
+        status = err_set_local(e, "%s: %s", path, strerror(errno));
     return status;
 }
 
