@@ -34,6 +34,10 @@ typedef enum {
 /* Opens a store, and makes its tables or brings them up to date. "postgres://..." or "postgresql://..." is PostgreSQL,
  * "sqlite:FILE" or "FILE" SQLite, which is created if it does not exist. NULL with e set on failure. */
 store *store_open(const char *url, err *e);
+
+/* Opens a store that is there already, and only brings its tables up to date if they are of an earlier release: so what
+ * merely reads may be given a database that is read-only. NULL with e set on failure, also when there is no store. */
+store *store_open_existing(const char *url, err *e);
 void store_close(store *s); /* s may be NULL */
 
 /* Tenants and what they have. */

@@ -647,12 +647,25 @@ def test_commands(punica, tmp_path):
     key = store("key", "add", "acme", "main", "--expires", "30d").strip()
     assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o600
     assert key.startswith("pk-") and key not in store("show", "acme") and key.encode() not in (tmp_path / "store.db").read_bytes()
-    assert "2" in store("key", "list", "acme")
+    store("grant", "acme", "sql")
+    [listed] = store("key", "list", "acme").splitlines()                # its keys, and nothing else of it
+    assert listed.split()[:2] == ["main", "expires"]
+    listed = json.loads(store("key", "list", "acme", "--json"))
+    assert listed["name"] == "main" and listed["expires"] > time.time() and set(listed) == {"name", "created", "expires"}
+    assert store("usage", "acme") == ""
+    store("ungrant", "acme", "sql")
     store("key", "add", "acme", "long", "--expires", 31536000)         # a year, in seconds
     store("key", "revoke", "acme", "long")
     lines = [json.loads(line) for line in store("audit", "--json").splitlines()]
-    assert [line["action"] for line in lines] == ["key remove", "key add", "key add", "tenant change", "tenant add"] and lines[0]["who"].startswith("cli:")
+    assert [line["action"] for line in lines] == ["key remove", "key add", "grant remove", "grant add", "key add", "tenant change", "tenant add"] and lines[0]["who"].startswith("cli:")
     for bad, why in ((["add", "acme"], "already"), (["add", "a b"], "letters"), (["add", "x", "--base", "maybe"], "--base"), (["limit", "acme", "--requests-per-minute", "0.5"], "whole number"),
                      (["key", "add", "acme", "k", "--expires", "soon"], '"soon"'), (["usage", "--from", "yesterday"], '"yesterday"'),
-                     (["grant", "nobody", "x"], "no tenant"), (["show", "nobody"], "no tenant"), (["ungrant", "acme", "x"], "granted")):
+                     (["grant", "nobody", "x"], "no tenant"), (["show", "nobody"], "no tenant"), (["key", "list", "nobody"], "no tenant"),
+                     (["usage", "nobody"], "no tenant"), (["audit", "nobody"], "no tenant"), (["ungrant", "acme", "x"], "granted")):
         assert why in punica.refuses("tenant", *bad, "--store", store.url)
+    store("remove", "acme")
+    assert "tenant remove" in store("audit", "acme")                    # its lines are kept
+    typo = tmp_path / "stroe.db"
+    for command in (["tenant", "list"], ["tenant", "usage"], ["tenant", "key", "list", "acme"], ["tenant", "limit", "acme"], ["adapter", "list"]):
+        assert f"there is no store {typo}" in punica.refuses(*command, "--store", typo)
+    assert not typo.exists()
