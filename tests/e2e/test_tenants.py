@@ -392,6 +392,8 @@ def test_metrics(server, store):
     """Operators see tenants on the page of metrics; others do not."""
     assert b"tenant" not in Client(server.address).get("/metrics")[1]
     assert b"tenant" not in Client(server.address, "another key").get("/metrics")[1]
+    metered = Client(server.address, store.tenant("metered", adapters=["sql"]))
+    soon(lambda: metered.ask("sql")[0] == 200, "it has used some")
     other = Client(server.address, store.tenant("other", adapters=["sql"]))          # which is also what the rest is called
     soon(lambda: other.ask("sql", max_tokens=800, ignore_eos=True)[0] == 200, "it is among those that have used most")
     page = Client(server.address, ADMIN).get("/metrics")[1].decode()
