@@ -53,12 +53,14 @@ static void send_answer(routes *r, http_exchange *x, const char *route, int stat
     const http_head *h = http_exchange_head(x);
     const char *id = h->text ? request_id(x) : "";
     double now = loop_now(r->calls.on), start = http_exchange_start(x);
+    const tenant *who = h->text ? asker(r, h) : NULL;
     metrics_count_answer(r->calls.counts, route, "none", status);
     access_log_write(r->calls.log, now,
                      &(access_line){.method = h->method,
                                     .path = h->path,
                                     .status = status,
                                     .client = http_exchange_client(x),
+                                    .key = who ? tenant_name(who) : NULL,
                                     .prompt = -1,
                                     .output = -1,
                                     .first = -1,

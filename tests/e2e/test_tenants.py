@@ -388,6 +388,16 @@ def test_connections_are_shared(store, own_server):
     assert server.stop() == 0
 
 
+def test_the_access_log_names_the_tenant(server, store):
+    client = Client(server.address, store.tenant("logged", "--base", "yes"))
+    soon(lambda: client.get("/v1/models")[0] == 200, "the key is known")
+    for method, path, body in (("GET", "/v1/models/demo", b""), ("GET", "/v1/usage", b""), ("POST", "/tokenize", b'{"prompt": "x"}'), ("PUT", "/v1/models", b"")):
+        raw(server.address, method, path, body, client.headers)
+        soon(lambda m=method, p=path: re.search(rf"{m} {p} \d+ client \S+ key logged ", server.log()), f"{method} {path} is logged")
+    raw(server.address, "GET", "/v1/models")
+    soon(lambda: re.search(r"GET /v1/models 401 client \S+ key - ", server.log()), "who shows no key is nobody")
+
+
 def test_metrics(server, store):
     """Operators see tenants on the page of metrics; others do not."""
     assert b"tenant" not in Client(server.address).get("/metrics")[1]
