@@ -88,7 +88,8 @@ int store_read_change(store *s, int64_t *change, err *e);
 store_directory *store_read_directory(store *s, err *e); /* owned by the caller; NULL with e set */
 void store_directory_free(store_directory *d);
 
-/* Changes. Each adds a line to the audit log; who: made the change, for that line. */
+/* Changes. Each adds a line to the audit log, and removes those older than a year; who: made the change, for that
+ * line. */
 
 store_result store_add_tenant(store *s, const char *who, const store_tenant *t, err *e);
 
