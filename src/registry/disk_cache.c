@@ -173,20 +173,25 @@ static void free_items(item_list *l)
     free(l->at);
 }
 
+/* Under .lock: evicts an item unless it must stay. Returns whether it is gone. */
+static bool evict(const disk_cache *c, const item *x, const map *kept)
+{
+    if ((x->id && kept && map_get(kept, x->id, strlen(x->id), NULL)) || !drop(c, x->path))
+        return false;
+    if (x->id)
+        log_info("adapter %.12s left the disk cache", x->id);
+    return true;
+}
+
 /* Under .lock: evicts, least recently used first, until the limit is kept. -1 with e set when that is not enough. */
 static int make_room(const disk_cache *c, err *e)
 {
     item_list l = list_items(c);
     bool full = c->max_bytes && l.bytes > c->max_bytes;
     map *kept = full && c->kept ? c->kept(c->keeper) : NULL;
-    for (size_t i = 0; i < l.n && full && l.bytes > c->max_bytes; i++) {
-        const char *id = l.at[i].id;
-        if ((id && kept && map_get(kept, id, strlen(id), NULL)) || !drop(c, l.at[i].path))
-            continue;
-        l.bytes -= l.at[i].bytes;
-        if (id)
-            log_info("adapter %.12s left the disk cache", id);
-    }
+    for (size_t i = 0; i < l.n && full && l.bytes > c->max_bytes; i++)
+        if (evict(c, &l.at[i], kept))
+            l.bytes -= l.at[i].bytes;
     int status = c->max_bytes && l.bytes > c->max_bytes
                      ? err_set_local(e, "the disk cache is full: %zu bytes are in use, and its limit is %zu", l.bytes,
                                      c->max_bytes)
@@ -194,6 +199,24 @@ static int make_room(const disk_cache *c, err *e)
     free_items(&l);
     map_free(kept);
     return status;
+}
+
+/* Evicts the least recently used of what may go. False: there is nothing. */
+static bool evict_one(const disk_cache *c)
+{
+    err e;
+    bool gone = false;
+    int lock = lock_all(c, &e);
+    if (lock < 0)
+        return false;
+    item_list l = list_items(c);
+    map *kept = c->kept ? c->kept(c->keeper) : NULL;
+    for (size_t i = 0; i < l.n && !gone; i++)
+        gone = evict(c, &l.at[i], kept);
+    free_items(&l);
+    map_free(kept);
+    close(lock);
+    return gone;
 }
 
 /* Under .lock: removes what processes that died have left. */
@@ -328,6 +351,20 @@ void disk_cache_leave(const disk_cache *c, disk_work *w, bool remove)
     }
     free(w->dir);
     *w = (disk_work){0};
+}
+
+int disk_cache_write(const disk_cache *c, int fd, const void *data, size_t n, err *e)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t k = write(fd, (const char *)data + done, n - done);
+        if (k >= 0)
+            done += (size_t)k;
+        else if ((errno != ENOSPC && errno != EDQUOT) || !c)
+            return err_set_local(e, "%s", strerror(errno));
+        else if (!evict_one(c))
+            return err_set_local(e, "the disk is full, and the disk cache has nothing that could go");
+    }
+    return 0;
 }
 
 static int sync_path(const char *path, err *e)

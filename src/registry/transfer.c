@@ -195,17 +195,6 @@ static size_t on_header(char *line, size_t size, size_t count, void *ctx)
     return len;
 }
 
-static int write_all(int fd, const char *data, size_t n)
-{
-    for (size_t done = 0; done < n;) {
-        ssize_t k = write(fd, data + done, n - done);
-        if (k < 0)
-            return -1;
-        done += (size_t)k;
-    }
-    return 0;
-}
-
 static size_t on_body(char *data, size_t size, size_t count, void *ctx)
 {
     transfer *t = ctx;
@@ -217,9 +206,8 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
         err_set(&t->why, "it is larger than the %zu bytes that are accepted", t->max_bytes);
         return 0;
     }
-    if (write_all(t->fd, data, n)) {
-        give_up_here(t);
-        t->is_disk_full = true;
+    if (disk_cache_write(t->rules->cache, t->fd, data, n, &t->why)) {
+        t->has_why = t->is_disk_full = true;
         return 0;
     }
     t->at += n;

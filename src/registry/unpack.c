@@ -115,8 +115,8 @@ static int read_content(reading *r, int fd, size_t limit, err *e)
             return err_set(e, "it is stored with holes");
         if (n > limit - written)
             return err_set(e, "it is larger than the %zu bytes that are accepted", limit);
-        if (n > 0 && write(fd, block, n) != (ssize_t)n)
-            return err_set_local(e, "cannot write it: %s", strerror(errno));
+        if (disk_cache_write(r->limits->cache, fd, block, n, e))
+            return err_wrap(e, "cannot write it");
         written += n;
     }
     return status == ARCHIVE_EOF ? 0 : err_set(e, "the archive is broken: %s", archive_error_string(r->in));
