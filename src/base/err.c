@@ -16,13 +16,29 @@ static void keep_one_line(char *s)
             *s = '?';
 }
 
+static int set(err *e, bool is_local, const char *fmt, va_list ap)
+{
+    vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+    keep_one_line(e->msg);
+    e->is_local = is_local;
+    return -1;
+}
+
 int err_set(err *e, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+    set(e, false, fmt, ap);
     va_end(ap);
-    keep_one_line(e->msg);
+    return -1;
+}
+
+int err_set_local(err *e, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    set(e, true, fmt, ap);
+    va_end(ap);
     return -1;
 }
 
@@ -34,7 +50,7 @@ int err_wrap(err *e, const char *fmt, ...)
     vsnprintf(context, sizeof context, fmt, ap);
     va_end(ap);
     memcpy(old, e->msg, sizeof old);
-    return err_set(e, "%s: %s", context, old);
+    return (e->is_local ? err_set_local : err_set)(e, "%s: %s", context, old);
 }
 
 void err_hide_folder(err *e, const char *dir)

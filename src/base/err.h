@@ -6,10 +6,18 @@
 #ifndef PUNICA_BASE_ERR_H
 #define PUNICA_BASE_ERR_H
 
-typedef struct { char msg[512]; } err;
+#include <stdbool.h>
+
+typedef struct {
+    char msg[512];
+    bool is_local; /* this host failed, as when its disk is full: what was asked for may be right, and succeed later */
+} err;
 
 /* Sets the message. Always returns -1, so that `return err_set(e, ...)` reads well. */
 int err_set(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Does the same for a failure of this host. */
+int err_set_local(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts "context: " before the message already there. Always returns -1. */
 int err_wrap(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -26,7 +26,8 @@ typedef struct {
     adapter_names names;
 } shelf;
 
-static int shelf_open(shelf *s, const place *at, size_t max_bytes, err *e)
+/* make: a store that is not there is made. */
+static int shelf_open(shelf *s, const place *at, size_t max_bytes, bool make, err *e)
 {
     *s = (shelf){0};
     if (!at->cache && !at->store)
@@ -34,7 +35,7 @@ static int shelf_open(shelf *s, const place *at, size_t max_bytes, err *e)
     if (at->cache && !(s->cache = disk_cache_open(at->cache, max_bytes, e)))
         return -1;
     if (at->store)
-        s->names.store = store_open(at->store, e);
+        s->names.store = (make ? store_open : store_open_existing)(at->store, e);
     else
         s->names.disk = registry_open(at->cache, s->cache, e);
     return s->names.store || s->names.disk ? 0 : -1;
@@ -121,8 +122,8 @@ static int fetch(const fetch_args *f, err *e)
     if (status == 0)
         status = model_config_read(&base, f->model_dir, e);
     if (status == 0) {
-        status =
-            shelf_open(&to, &(place){.cache = f->a.cache, .store = f->name ? f->store : NULL}, f->a.cache_bytes, e);
+        status = shelf_open(&to, &(place){.cache = f->a.cache, .store = f->name ? f->store : NULL}, f->a.cache_bytes,
+                            true, e);
         if (status == 0)
             status = fetch_into(f, &to, &s, &base, e);
         shelf_close(&to);
@@ -279,7 +280,7 @@ static int run_on_names(const command_line *line, names_action act, const place 
     if (status > 0)
         return 0;
     if (status == 0)
-        status = shelf_open(&s, at, 0, &e);
+        status = shelf_open(&s, at, 0, false, &e);
     if (status == 0)
         status = act(&s.names, line->positional, at->json, &e);
     shelf_close(&s);

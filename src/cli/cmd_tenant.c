@@ -186,12 +186,21 @@ static void print_tenant(const store_directory *d, const store_tenant *t)
         }
 }
 
+/* Finds the tenant that is named. NULL with e set. */
+static const store_tenant *find_named(const store_directory *d, const char *name, err *e)
+{
+    const store_tenant *t = store_find_tenant(d, name);
+    if (!t)
+        err_set(e, "there is no tenant \"%s\"", name);
+    return t;
+}
+
 /* Prints all tenants, or the one that is named. */
 static int show(store *s, const arguments *a, err *e)
 {
     store_directory *d = store_read_directory(s, e);
-    const store_tenant *one = d && a->word[0] ? store_find_tenant(d, a->word[0]) : NULL;
-    int rc = !d ? -1 : a->word[0] && !one ? err_set(e, "there is no tenant \"%s\"", a->word[0]) : 0;
+    const store_tenant *one = d && a->word[0] ? find_named(d, a->word[0], e) : NULL;
+    int rc = !d || (a->word[0] && !one) ? -1 : 0;
     for (size_t i = 0; rc == 0 && i < d->n_tenants; i++) {
         const store_tenant *t = &d->tenant[i];
         if (one && one != t)
@@ -201,6 +210,41 @@ static int show(store *s, const arguments *a, err *e)
         else
             print_tenant(d, t);
     }
+    store_directory_free(d);
+    return rc;
+}
+
+/* A key as `key list` prints it. */
+static void print_key(const store_key *k)
+{
+    printf("%-20s expires ", k->name);
+    print_time(k->expires);
+    printf("\n");
+}
+
+static int key_list(store *s, const arguments *a, err *e)
+{
+    store_directory *d = store_read_directory(s, e);
+    int rc = d && find_named(d, a->word[0], e) ? 0 : -1;
+    for (size_t i = 0; rc == 0 && i < d->n_keys; i++) {
+        const store_key *k = &d->key[i];
+        if (strcmp(k->tenant, a->word[0]) != 0)
+            continue;
+        if (a->json)
+            print_json(store_key_json(k));
+        else
+            print_key(k);
+    }
+    store_directory_free(d);
+    return rc;
+}
+
+/* Checks a name of which there are no lines: 0 if there is such a tenant, or none was named. One that was removed has
+ * lines as long as they are kept. */
+static int check_known(store *s, const char *name, err *e)
+{
+    store_directory *d = name ? store_read_directory(s, e) : NULL;
+    int rc = !name || (d && find_named(d, name, e)) ? 0 : -1;
     store_directory_free(d);
     return rc;
 }
@@ -234,6 +278,7 @@ typedef struct {
     const arguments *a;
     store_usage *sum;
     size_t n, cap;
+    bool any;
 } usage_sums;
 
 static void print_usage(const arguments *a, const store_usage *u)
@@ -257,6 +302,7 @@ static void print_usage(const arguments *a, const store_usage *u)
 static void add_usage(void *ctx, const store_usage *u)
 {
     usage_sums *s = ctx;
+    s->any = true;
     if (s->a->by_hour) {
         print_usage(s->a, u);
         return;
@@ -291,13 +337,19 @@ static int usage(store *s, const arguments *a, err *e)
         free((char *)sums.sum[i].digest);
     }
     free(sums.sum);
-    return rc;
+    return rc || sums.any ? rc : check_known(s, a->word[0], e);
 }
+
+typedef struct {
+    const arguments *a;
+    bool any;
+} audit_lines;
 
 static void print_audit(void *ctx, const store_audit *l)
 {
-    const arguments *a = ctx;
-    if (a->json) {
+    audit_lines *lines = ctx;
+    lines->any = true;
+    if (lines->a->json) {
         print_json(store_audit_json(l));
         return;
     }
@@ -307,7 +359,9 @@ static void print_audit(void *ctx, const store_audit *l)
 
 static int audit(store *s, const arguments *a, err *e)
 {
-    return store_read_audit(s, a->word[0], a->last, print_audit, (void *)a, e);
+    audit_lines lines = {.a = a};
+    int rc = store_read_audit(s, a->word[0], a->last, print_audit, &lines, e);
+    return rc || lines.any ? rc : check_known(s, a->word[0], e);
 }
 
 /* The commands. extra: which options beside --store. */
@@ -327,7 +381,7 @@ static const struct command {
      2, 0, NO_MORE, grant},
     {"ungrant", "TENANT ADAPTER", "takes a grant back", 2, 0, NO_MORE, ungrant},
     {"key add", "TENANT NAME", "a new key, printed once", 2, 0, WITH_EXPIRES, key_add},
-    {"key list", "TENANT", "its keys, and when they expire", 1, 0, WITH_JSON, show},
+    {"key list", "TENANT", "its keys, and when they expire", 1, 0, WITH_JSON, key_list},
     {"key expire", "TENANT NAME", "at a time: to change a key, add another, and let the old one expire", 2, 0, WITH_IN,
      key_expire},
     {"key revoke", "TENANT NAME", "at once; streams that have begun go on", 2, 0, NO_MORE, key_revoke},
@@ -391,7 +445,7 @@ static int run_command(const struct command *c, int argc, char **argv)
     if (!a.store)
         return command_fail("which store? give --store FILE or --store postgres://..., or set " STORE_ENVIRONMENT);
     store_args_name_user(a.who);
-    store *s = store_open(a.store, &e);
+    store *s = (c->run == add ? store_open : store_open_existing)(a.store, &e); /* a typo makes no store */
     int rc = s ? c->run(s, &a, &e) : -1;
     store_close(s);
     return rc ? command_fail(e.msg) : 0;

@@ -83,6 +83,16 @@ static int refuse_by(adapter_wish *w, store_result r, const char *param, const e
     return refuse(w, told[r].status, param, told[r].code, hide ? "the store does not answer; try again later" : e->msg);
 }
 
+/* Makes the answer an error because the source could not be fetched. What is wrong with this host's disk is for its
+ * operators: it is no fault of the source, and tenants are not told where files are. Always returns -1. */
+static int refuse_source(adapter_wish *w, const err *e)
+{
+    if (!e->is_local)
+        return refuse(w, 400, "lora_path", "adapter_not_loaded", e->msg);
+    return refuse(w, 503, NULL, "adapter_not_loaded",
+                  w->owner ? "this host has no room for the adapter, or its disk fails; try again later" : e->msg);
+}
+
 static void end_load(adapter_wish *w)
 {
     for (adapter_wish **at = &w->api->loads; *at; at = &(*at)->next_load)
@@ -243,7 +253,7 @@ static int fetch_files(adapter_wish *w)
         w->pin = (disk_pin){0};
         source_deinit(&s);
         log_warn("adapter %s: %s", w->name, e.msg);
-        return refuse(w, 400, "lora_path", "adapter_not_loaded", e.msg);
+        return refuse_source(w, &e);
     }
     w->made = adapter_names_version(&s, w->source, &w->got, w->by, !w->owner);
     w->made.source = w->shown = xstrdup(s.shown);

@@ -1,7 +1,9 @@
 /* api_error.c - see api_error.h */
 #include "frontend/api_error.h"
 
+#include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/json.h"
@@ -32,6 +34,12 @@ int api_error_no_model(api_error *e, const char *name)
 {
     return api_error_set(e, 404, "model", "model_not_found",
                          "there is no model \"%s\" here (GET /v1/models lists them)", name);
+}
+
+int api_error_retry_after(const api_error *e)
+{
+    bool passes = e->retry_after > 0 || e->status == 429 || e->status == 503;
+    return passes ? (int)fmin(fmax(ceil(e->retry_after), 1), 86400) : 0;
 }
 
 void api_error_write(const api_error *e, buf *out)

@@ -22,6 +22,9 @@ int api_error_bad(api_error *e, const char *param);
 /* Makes e a 404, the same whether the name does not exist or the client may not use it. Always returns -1. */
 int api_error_no_model(api_error *e, const char *name);
 
+/* Returns what Retry-After says of an error, in whole seconds; 0: nothing, a retry is of no use. */
+int api_error_retry_after(const api_error *e);
+
 /* Appends {"error": {...}}. */
 void api_error_write(const api_error *e, buf *out);
 

@@ -1,5 +1,4 @@
 /* call_end.c - the end of a call, of whatever kind: the last bytes, the counts, the line in the log */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -102,8 +101,9 @@ void call_fail(call *c, const api_error *e)
     } else {
         count(c, e->status);
         char seconds[16];
-        snprintf(seconds, sizeof seconds, "%.0f", fmin(fmax(ceil(e->retry_after), 1), 86400));
-        if (e->retry_after > 0 || e->status == 429 || e->status == 503)
+        int wait = api_error_retry_after(e);
+        snprintf(seconds, sizeof seconds, "%d", wait);
+        if (wait)
             reply_add_header(c->to, "Retry-After", seconds);
         c->shape->write_error(e, &text);
         reply_send(c->to, e->status, "application/json", &text, c->s->draining);

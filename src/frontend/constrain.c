@@ -12,10 +12,18 @@
 enum { KNOWN = 512 };
 #define MAX_TEXT (256u << 10) /* bytes; sent with every choice */
 
+/* A text that was good. */
+typedef struct {
+    digest of;      /* of whose it is, its kind and itself */
+    uint64_t owner; /* whose it is, in short: among two that are taken for one, one may evict the other's */
+    uint64_t used;  /* clock when it was last asked for */
+} known_text;
+
 struct grammar_checks {
     pthread_mutex_t lock;
-    digest good[KNOWN]; /* a ring */
-    int n, next;
+    known_text good[KNOWN]; /* [n] */
+    int n;
+    uint64_t clock;
 };
 
 grammar_checks *grammar_checks_new(void)
@@ -40,23 +48,56 @@ static bool is_known(grammar_checks *c, const digest *d)
         return false;
     pthread_mutex_lock(&c->lock);
     for (int i = 0; i < c->n && !found; i++)
-        found = memcmp(&c->good[i], d, sizeof *d) == 0;
+        if ((found = memcmp(&c->good[i].of, d, sizeof *d) == 0))
+            c->good[i].used = ++c->clock;
     pthread_mutex_unlock(&c->lock);
     return found;
 }
 
-static void remember(grammar_checks *c, const digest *d)
+/* Returns the place of the least recently used text of the owner that has most. */
+static known_text *oldest_of_most(grammar_checks *c)
+{
+    known_text *oldest = NULL;
+    int most = 0;
+    for (int i = 0; i < c->n; i++) {
+        known_text *x = &c->good[i];
+        int n = 0;
+        for (int k = 0; k < c->n; k++)
+            n += c->good[k].owner == x->owner;
+        if (n > most || (n == most && x->used < oldest->used))
+            oldest = x;
+        most = n > most ? n : most;
+    }
+    return oldest;
+}
+
+static void remember(grammar_checks *c, const digest *d, uint64_t owner)
 {
     if (!c)
         return;
     pthread_mutex_lock(&c->lock);
-    c->good[c->next] = *d;
-    c->next = (c->next + 1) % KNOWN;
-    c->n += c->n < KNOWN;
+    known_text *at = c->n < KNOWN ? &c->good[c->n++] : oldest_of_most(c);
+    *at = (known_text){.of = *d, .owner = owner, .used = ++c->clock};
     pthread_mutex_unlock(&c->lock);
 }
 
-static int check_grammar(const api_request *r, grammar_checks *known, bool soon, const atomic_bool *stop, api_error *e)
+/* Names a grammar, and whose it is: of a tenant, and of a cache salt. */
+static digest name_of(const Sampling *s, const char *tenant, uint64_t *owner)
+{
+    digest d;
+    tenant = tenant ? tenant : "";
+    digest_of_parts(&d, &(digest_part){tenant, strlen(tenant)}, 1);
+    memcpy(owner, d.byte, sizeof *owner);
+    digest_of_parts(&d,
+                    (digest_part[]){{tenant, strlen(tenant) + 1},
+                                    {s->cache_salt, strlen(s->cache_salt) + 1},
+                                    {&s->grammar_kind, sizeof s->grammar_kind},
+                                    {s->grammar.data, s->grammar.len}},
+                    4);
+    return d;
+}
+
+static int check_grammar(const api_request *r, const constrain_tools *w, api_error *e)
 {
     const Sampling *s = &r->sampling;
     if (s->grammar_kind == GRAMMAR_NONE)
@@ -64,24 +105,23 @@ static int check_grammar(const api_request *r, grammar_checks *known, bool soon,
     if (s->grammar.len > MAX_TEXT)
         return api_error_set(e, 400, r->grammar_field, NULL, "\"%s\" has %zu bytes; at most %u are taken",
                              r->grammar_field, s->grammar.len, MAX_TEXT);
-    digest d;
-    digest_of_parts(&d, (digest_part[]){{&s->grammar_kind, sizeof s->grammar_kind}, {s->grammar.data, s->grammar.len}},
-                    2);
-    if (is_known(known, &d))
+    uint64_t owner;
+    const digest d = name_of(s, w->tenant, &owner);
+    if (is_known(w->known, &d))
         return 0;
     err why;
     bool takes_long = false;
     grammar_kind kind = (grammar_kind)s->grammar_kind;
     const char *text = (const char *)s->grammar.data;
     size_t n = s->grammar.len;
-    grammar *g =
-        soon ? grammar_compile_soon(kind, text, n, &takes_long, &why) : grammar_compile(kind, text, n, stop, &why);
+    grammar *g = w->soon ? grammar_compile_soon(kind, text, n, &takes_long, &why)
+                         : grammar_compile(kind, text, n, w->stop, &why);
     if (takes_long)
         return 1;
     if (!g)
         return api_error_set(e, 400, r->grammar_field, NULL, "\"%s\": %s", r->grammar_field, why.msg);
     grammar_free(g);
-    remember(known, &d);
+    remember(w->known, &d, owner);
     return 0;
 }
 
@@ -131,19 +171,17 @@ static int tokenize_words(api_request *r, const tokenizer *t, api_error *e)
     return 0;
 }
 
-int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, bool soon, const atomic_bool *stop,
-              api_error *e)
+int constrain(api_request *r, const constrain_tools *w, api_error *e)
 {
-    if (r->sampling.n_allowed_ids > (size_t)vocab)
+    const Sampling *s = &r->sampling;
+    if (s->n_allowed_ids > (size_t)w->vocab)
         return api_error_set(e, 400, "allowed_token_ids", NULL,
-                             "\"allowed_token_ids\" has %zu ids; the vocabulary has %d", r->sampling.n_allowed_ids,
-                             vocab);
-    if (check_ids(r->sampling.stop_ids, r->sampling.n_stop_ids, vocab, "stop_token_ids", e) ||
-        check_ids(r->sampling.biased, r->sampling.n_biased, vocab, "logit_bias", e) ||
-        check_ids(r->sampling.allowed_ids, r->sampling.n_allowed_ids, vocab, "allowed_token_ids", e) ||
-        tokenize_words(r, t, e))
+                             "\"allowed_token_ids\" has %zu ids; the vocabulary has %d", s->n_allowed_ids, w->vocab);
+    if (check_ids(s->stop_ids, s->n_stop_ids, w->vocab, "stop_token_ids", e) ||
+        check_ids(s->biased, s->n_biased, w->vocab, "logit_bias", e) ||
+        check_ids(s->allowed_ids, s->n_allowed_ids, w->vocab, "allowed_token_ids", e) || tokenize_words(r, w->t, e))
         return -1;
-    return check_grammar(r, known, soon, stop, e);
+    return check_grammar(r, w, e);
 }
 
 bool constrain_takes_long(const api_request *r)

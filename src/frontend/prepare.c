@@ -233,13 +233,18 @@ static prepared *begin(const preparing *w, const model_view *seen, const api_sha
 }
 
 /* Prepares the rest: constraints and tokens. NULL: it would take long. */
-static prepared *go_on(const preparing *w, prepared *p)
+static prepared *go_on(const preparing *w, const model_view *seen, prepared *p)
 {
     const prepare_tools *tools = w->tools;
+    const constrain_tools c = {.t = tools->t,
+                               .vocab = tools->vocab,
+                               .known = tools->grammars,
+                               .tenant = model_view_owner(seen),
+                               .stop = w->stop,
+                               .soon = w->soon};
     if (p->is_missing && !p->failed)
         return p;
-    int status =
-        p->failed ? -1 : constrain(&p->asked, tools->t, tools->vocab, tools->grammars, w->soon, w->stop, &p->error);
+    int status = p->failed ? -1 : constrain(&p->asked, &c, &p->error);
     if (status > 0) {
         prepared_free(p);
         return NULL;
@@ -254,14 +259,14 @@ prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_
                   size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context), false};
-    return go_on(&w, begin(&w, seen, shape, body, n));
+    return go_on(&w, seen, begin(&w, seen, shape, body, n));
 }
 
 prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
                        size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context), true};
-    return go_on(&w, begin(&w, seen, shape, body, n));
+    return go_on(&w, seen, begin(&w, seen, shape, body, n));
 }
 
 prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
@@ -273,7 +278,7 @@ prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, co
                 (constrain_takes_long(&p->asked) ||
                  (p->asked.chat && templates_may_be_own(tools->chat, prepared_model(p), p->what.dir)));
     if (!slow)
-        return go_on(&w, p);
+        return go_on(&w, seen, p);
     prepared_free(p);
     return NULL;
 }

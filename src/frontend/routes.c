@@ -1,6 +1,7 @@
 /* routes.c - see routes.h */
 #include "frontend/routes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,18 +44,23 @@ static bool is_admin(const routes *r, const http_head *h)
     return r->admin.n && api_keys_open(&r->admin, h);
 }
 
-/* Sends the answer to anything but a call, counts it and logs it. route: static. */
-static void send_body(routes *r, http_exchange *x, const char *route, int status, const char *type, const buf *body)
+/* Sends the answer to anything but a call, counts it and logs it. route: static. retry_after: in seconds; 0: not
+ * said. */
+static void send_answer(routes *r, http_exchange *x, const char *route, int status, int retry_after, const char *type,
+                        const buf *body)
 {
+    char seconds[16];
     const http_head *h = http_exchange_head(x);
     const char *id = h->text ? request_id(x) : "";
     double now = loop_now(r->calls.on), start = http_exchange_start(x);
+    const tenant *who = h->text ? asker(r, h) : NULL;
     metrics_count_answer(r->calls.counts, route, "none", status);
     access_log_write(r->calls.log, now,
                      &(access_line){.method = h->method,
                                     .path = h->path,
                                     .status = status,
                                     .client = http_exchange_client(x),
+                                    .key = who ? tenant_name(who) : NULL,
                                     .prompt = -1,
                                     .output = -1,
                                     .first = -1,
@@ -63,9 +69,15 @@ static void send_body(routes *r, http_exchange *x, const char *route, int status
         http_exchange_add_header(x, "x-request-id", id);
     if (status == 401)
         http_exchange_add_header(x, "WWW-Authenticate", "Bearer");
-    if (status == 503 || status == 429)
-        http_exchange_add_header(x, "Retry-After", "1");
+    snprintf(seconds, sizeof seconds, "%d", retry_after);
+    if (retry_after)
+        http_exchange_add_header(x, "Retry-After", seconds);
     http_exchange_send(x, status, type, body, r->calls.draining);
+}
+
+static void send_body(routes *r, http_exchange *x, const char *route, int status, const char *type, const buf *body)
+{
+    send_answer(r, x, route, status, api_error_retry_after(&(api_error){.status = status}), type, body);
 }
 
 static void write_error(const char *route, const api_error *e, buf *out);
@@ -74,7 +86,7 @@ static void send_error(routes *r, http_exchange *x, const char *route, const api
 {
     buf body = {0};
     write_error(route, e, &body);
-    send_body(r, x, route, e->status, JSON_TYPE, &body);
+    send_answer(r, x, route, e->status, api_error_retry_after(e), JSON_TYPE, &body);
     buf_free(&body);
 }
 
@@ -311,22 +323,44 @@ static void on_changer_gone(void *ctx, http_loss why)
     free(w);
 }
 
+static void add_header(void *ctx, const char *name, const char *value)
+{
+    http_exchange_add_header(ctx, name, value);
+}
+
+/* Counts a change among its tenant's requests per minute, and adds the headers that tell of them: 0, or -1 with e set.
+ * Each change is a line of the audit log, and all frontends read the directory again. */
+static int count_change(const routes *r, http_exchange *x, tenant *t, api_error *e)
+{
+    const char *method = http_exchange_head(x)->method;
+    double now = loop_now(r->calls.on);
+    if (!t || strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0)
+        return 0;
+    int refused = tenant_count_call(t, now, e);
+    tenant_headers(t, now, add_header, x);
+    return refused;
+}
+
 static void change_adapter(routes *r, http_exchange *x)
 {
     const http_head *h = http_exchange_head(x);
+    const char *route = strcmp(h->path, LOAD_PATH) == 0     ? LOAD_PATH
+                        : strcmp(h->path, UNLOAD_PATH) == 0 ? UNLOAD_PATH
+                                                            : ADAPTERS_PATH;
+    tenant *t = asker(r, h);
+    api_error e;
     if (!r->adapters) {
         refuse(r, x, NULL);
         return;
     }
+    if (count_change(r, x, t, &e)) {
+        send_error(r, x, route, &e);
+        return;
+    }
     adapter_change *w = XNEW(adapter_change);
     charged_buf body = http_exchange_take_body(x);
-    *w = (adapter_change){.r = r,
-                          .x = x,
-                          .route = strcmp(h->path, LOAD_PATH) == 0     ? LOAD_PATH
-                                   : strcmp(h->path, UNLOAD_PATH) == 0 ? UNLOAD_PATH
-                                                                       : ADAPTERS_PATH};
+    *w = (adapter_change){.r = r, .x = x, .route = route};
     http_exchange_set_gone(x, on_changer_gone, w);
-    const tenant *t = asker(r, h);
     const adapter_asker who = {.tenant = t ? tenant_name(t) : NULL, .address = http_exchange_client(x)};
     w->asked = adapter_api_ask(r->adapters, h, &body.bytes, &who, tell_changed, w);
     charged_buf_free(&body);

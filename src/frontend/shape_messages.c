@@ -290,7 +290,7 @@ typedef struct {
     reply_items items;
     const char *finish; /* static; NULL: not yet */
     char *stop;         /* the string that ended it; NULL: none did */
-    int64_t n_prompt;
+    api_usage begins;   /* what is known of its usage when it begins */
     bool begun;
     buf *out; /* where events go */
 } message;
@@ -319,14 +319,23 @@ static json_t *block_json(const reply_item *x, bool whole)
                      json_is_object(input) ? input : json_object());
 }
 
-static json_t *message_json(const message *m, int64_t n_output)
+/* Unlike in OpenAI's, cached tokens are no part of "input_tokens". None are written to a cache because the client asks for
+ * it, as it may there. */
+static json_t *usage_json(const api_usage *u)
+{
+    return json_pack("{s:I, s:i, s:I, s:I}", "input_tokens", (json_int_t)(u->prompt - u->cached),
+                     "cache_creation_input_tokens", 0, "cache_read_input_tokens", (json_int_t)u->cached,
+                     "output_tokens", (json_int_t)u->completion);
+}
+
+static json_t *message_json(const message *m, const api_usage *u)
 {
     json_t *blocks = json_array();
     for (int i = 0; i < m->items.n; i++)
         json_array_append_new(blocks, block_json(&m->items.at[i], true));
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:{s:I, s:I}}", "id", m->h->id, "type", "message", "role",
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o}", "id", m->h->id, "type", "message", "role",
                      "assistant", "model", m->h->model, "content", blocks, "stop_reason", reason_of(m), "stop_sequence",
-                     m->stop, "usage", "input_tokens", (json_int_t)m->n_prompt, "output_tokens", (json_int_t)n_output);
+                     m->stop, "usage", usage_json(u));
 }
 
 static void take_finish(message *m, const api_choice *c)
@@ -339,10 +348,10 @@ static void take_finish(message *m, const api_choice *c)
 static void write_whole(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u)
 {
     (void)n;
-    message m = {.h = h, .n_prompt = u->prompt};
+    message m = {.h = h};
     take_finish(&m, c);
     reply_items_add(&m.items, c, NULL, NULL);
-    json_add_take(out, message_json(&m, u->completion));
+    json_add_take(out, message_json(&m, u));
     reply_items_free(&m.items);
     free(m.stop);
 }
@@ -388,7 +397,7 @@ static const item_events events = {.begin = begin_block, .more = more_of_block, 
 static void *stream_new(const api_head *h, const api_usage *u)
 {
     message *m = XNEW(message);
-    *m = (message){.h = h, .n_prompt = u->prompt};
+    *m = (message){.h = h, .begins = {.prompt = u->prompt, .cached = u->cached}};
     return m;
 }
 
@@ -398,7 +407,7 @@ static void stream_add(void *ctx, buf *out, const api_choice *news)
     m->out = out;
     if (!m->begun)
         add_event(out, "message_start",
-                  json_pack("{s:s, s:o}", "type", "message_start", "message", message_json(m, 0)));
+                  json_pack("{s:s, s:o}", "type", "message_start", "message", message_json(m, &m->begins)));
     m->begun = true;
     take_finish(m, news);
     reply_items_add(&m->items, news, &events, m);
@@ -410,8 +419,8 @@ static void stream_end(void *ctx, buf *out, const api_usage *u)
     m->out = out;
     reply_items_close(&m->items, &events, m);
     add_event(out, "message_delta",
-              json_pack("{s:s, s:{s:s?, s:s?}, s:{s:I}}", "type", "message_delta", "delta", "stop_reason", reason_of(m),
-                        "stop_sequence", m->stop, "usage", "output_tokens", (json_int_t)u->completion));
+              json_pack("{s:s, s:{s:s?, s:s?}, s:o}", "type", "message_delta", "delta", "stop_reason", reason_of(m),
+                        "stop_sequence", m->stop, "usage", usage_json(u)));
     add_event(out, "message_stop", json_pack("{s:s}", "type", "message_stop"));
 }
 

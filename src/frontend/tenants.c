@@ -270,6 +270,13 @@ int tenant_check_calls(tenant *t, int most, api_error *e)
     return -1;
 }
 
+static int check_requests(tenant *t, double now, int n, api_error *e)
+{
+    int64_t limit = t->now.requests_per_minute;
+    double wait = limit ? rate_wait(&t->requests, (double)limit, now, n) : 0;
+    return wait > 0 ? too_many(t, e, wait, "requests per minute", limit) : 0;
+}
+
 int tenant_check(tenant *t, double now, int n, int64_t prompt, api_error *e)
 {
     const store_tenant *l = &t->now;
@@ -281,12 +288,11 @@ int tenant_check(tenant *t, double now, int n, int64_t prompt, api_error *e)
         return too_many(t, e, 1, "requests at once", l->in_flight);
     if (l->waiting && t->waiting + t->waiting_elsewhere + n > l->waiting)
         return too_many(t, e, 1, "waiting requests", l->waiting);
-    double wait = l->requests_per_minute ? rate_wait(&t->requests, (double)l->requests_per_minute, now, n) : 0;
-    if (wait > 0)
-        return too_many(t, e, wait, "requests per minute", l->requests_per_minute);
-    wait = l->tokens_per_minute
-               ? rate_wait(&t->tokens, (double)l->tokens_per_minute, now, prompt > 1 ? (double)prompt : 1)
-               : 0;
+    if (check_requests(t, now, n, e))
+        return -1;
+    double wait = l->tokens_per_minute
+                      ? rate_wait(&t->tokens, (double)l->tokens_per_minute, now, prompt > 1 ? (double)prompt : 1)
+                      : 0;
     return wait > 0 ? too_many(t, e, wait, "tokens per minute", l->tokens_per_minute) : 0;
 }
 
@@ -296,6 +302,16 @@ static void spend(tenant *t, double now, int64_t requests, int64_t tokens)
         rate_use(&t->requests, (double)t->now.requests_per_minute, now, (double)requests);
     if (t->now.tokens_per_minute)
         rate_use(&t->tokens, (double)t->now.tokens_per_minute, now, (double)tokens);
+}
+
+int tenant_count_call(tenant *t, double now, api_error *e)
+{
+    if (check_requests(t, now, 1, e))
+        return -1;
+    t->n_requests++;
+    t->spent_requests++;
+    spend(t, now, 1, 0);
+    return 0;
 }
 
 void tenant_begin(tenant *t, double now, int n, int64_t prompt)

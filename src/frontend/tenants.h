@@ -45,6 +45,10 @@ int tenant_check_calls(tenant *t, int most, api_error *e);
  * with the seconds after which it may, or a 400 where it never may. Nothing is counted. now: the loop's clock. */
 int tenant_check(tenant *t, double now, int n, int64_t prompt, api_error *e);
 
+/* Counts a call without tokens, such as a change of an adapter, among the requests per minute: 0, or -1 with e set, as
+ * tenant_check() does, and nothing is counted. */
+int tenant_count_call(tenant *t, double now, api_error *e);
+
 /* Counts a call that begins, and what it uses as it goes on: for the metrics, and output for the limits too. */
 void tenant_begin(tenant *t, double now, int n, int64_t prompt);
 void tenant_use(tenant *t, double now, int64_t prompt, int64_t output);

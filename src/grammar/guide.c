@@ -337,6 +337,14 @@ bool guide_is_shared(const guide *g)
     return atomic_load(&g->holders) > 1;
 }
 
+size_t guide_bytes(guide *g)
+{
+    pthread_mutex_lock(&g->lock);
+    size_t n = g->bytes;
+    pthread_mutex_unlock(&g->lock);
+    return n;
+}
+
 static long share_of(const guide *g)
 {
     return SHARE * (long)(g->t->n + MASK_STEPS);

@@ -25,6 +25,7 @@ guide *guide_new(grammar *g, const token_trie *t, atomic_size_t *all);
 guide *guide_hold(guide *g);
 void guide_drop(guide *g);            /* g may be NULL */
 bool guide_is_shared(const guide *g); /* there is more than one reference */
+size_t guide_bytes(guide *g);         /* of memory that it takes now */
 
 /* Returns the state at the beginning of an output. Holds the guide. */
 guide_state *guide_state_new(guide *g);

@@ -34,7 +34,7 @@ int adapter_file_find(const char *path)
 int adapter_file_make_folder(const char *path, err *e)
 {
     char *folder = xstrndup(path, (size_t)(strrchr(path, '/') - path));
-    int status = mkdir(folder, 0700) && errno != EEXIST ? err_set(e, "%s: %s", folder, strerror(errno)) : 0;
+    int status = mkdir(folder, 0700) && errno != EEXIST ? err_set_local(e, "%s: %s", folder, strerror(errno)) : 0;
     free(folder);
     return status;
 }

@@ -54,7 +54,7 @@ static int lock_all(const disk_cache *c, err *e)
     char *path = path_join(c->dir, ".lock");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || flock(fd, LOCK_EX)) {
-        err_set(e, "%s: %s", path, strerror(errno));
+        err_set_local(e, "%s: %s", path, strerror(errno));
         if (fd >= 0)
             close(fd);
         fd = -1;
@@ -173,27 +173,50 @@ static void free_items(item_list *l)
     free(l->at);
 }
 
+/* Under .lock: evicts an item unless it must stay. Returns whether it is gone. */
+static bool evict(const disk_cache *c, const item *x, const map *kept)
+{
+    if ((x->id && kept && map_get(kept, x->id, strlen(x->id), NULL)) || !drop(c, x->path))
+        return false;
+    if (x->id)
+        log_info("adapter %.12s left the disk cache", x->id);
+    return true;
+}
+
 /* Under .lock: evicts, least recently used first, until the limit is kept. -1 with e set when that is not enough. */
 static int make_room(const disk_cache *c, err *e)
 {
     item_list l = list_items(c);
     bool full = c->max_bytes && l.bytes > c->max_bytes;
     map *kept = full && c->kept ? c->kept(c->keeper) : NULL;
-    for (size_t i = 0; i < l.n && full && l.bytes > c->max_bytes; i++) {
-        const char *id = l.at[i].id;
-        if ((id && kept && map_get(kept, id, strlen(id), NULL)) || !drop(c, l.at[i].path))
-            continue;
-        l.bytes -= l.at[i].bytes;
-        if (id)
-            log_info("adapter %.12s left the disk cache", id);
-    }
-    int status =
-        c->max_bytes && l.bytes > c->max_bytes
-            ? err_set(e, "the disk cache is full: %zu bytes are in use, and its limit is %zu", l.bytes, c->max_bytes)
-            : 0;
+    for (size_t i = 0; i < l.n && full && l.bytes > c->max_bytes; i++)
+        if (evict(c, &l.at[i], kept))
+            l.bytes -= l.at[i].bytes;
+    int status = c->max_bytes && l.bytes > c->max_bytes
+                     ? err_set_local(e, "the disk cache is full: %zu bytes are in use, and its limit is %zu", l.bytes,
+                                     c->max_bytes)
+                     : 0;
     free_items(&l);
     map_free(kept);
     return status;
+}
+
+/* Evicts the least recently used of what may go. False: there is nothing. */
+static bool evict_one(const disk_cache *c)
+{
+    err e;
+    bool gone = false;
+    int lock = lock_all(c, &e);
+    if (lock < 0)
+        return false;
+    item_list l = list_items(c);
+    map *kept = c->kept ? c->kept(c->keeper) : NULL;
+    for (size_t i = 0; i < l.n && !gone; i++)
+        gone = evict(c, &l.at[i], kept);
+    free_items(&l);
+    map_free(kept);
+    close(lock);
+    return gone;
 }
 
 /* Under .lock: removes what processes that died have left. */
@@ -212,7 +235,7 @@ static void clean(const disk_cache *c)
 
 static int make_folder(const char *path, err *e)
 {
-    return mkdir(path, 0700) && errno != EEXIST ? err_set(e, "cannot make %s: %s", path, strerror(errno)) : 0;
+    return mkdir(path, 0700) && errno != EEXIST ? err_set_local(e, "cannot make %s: %s", path, strerror(errno)) : 0;
 }
 
 disk_cache *disk_cache_open(const char *dir, size_t max_bytes, err *e)
@@ -330,10 +353,26 @@ void disk_cache_leave(const disk_cache *c, disk_work *w, bool remove)
     *w = (disk_work){0};
 }
 
+int disk_cache_write(const disk_cache *c, int fd, const void *data, size_t n, err *e)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t k = write(fd, (const char *)data + done, n - done);
+        if (k >= 0)
+            done += (size_t)k;
+        else if (errno == EINTR)
+            continue;
+        else if ((errno != ENOSPC && errno != EDQUOT) || !c)
+            return err_set_local(e, "%s", strerror(errno));
+        else if (!evict_one(c))
+            return err_set_local(e, "the disk is full, and the disk cache has nothing that could go");
+    }
+    return 0;
+}
+
 static int sync_path(const char *path, err *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    int status = fd < 0 || fsync(fd) ? err_set(e, "%s: %s", path, strerror(errno)) : 0;
+    int status = fd < 0 || fsync(fd) ? err_set_local(e, "%s: %s", path, strerror(errno)) : 0;
     if (fd >= 0)
         close(fd);
     return status;
@@ -382,9 +421,10 @@ static int put_in_place(const disk_cache *c, const char *tree, const char *id, e
     if (file_exists(path) && is_sound(path, id))
         remove_tree(tree);
     else if (file_exists(path) && !drop(c, path))
-        status = err_set(e, "cannot put the adapter into the disk cache at %s: it is broken there, and in use", path);
+        status = err_set_local(e, "cannot put the adapter into the disk cache at %s: it is broken there, and in use",
+                               path);
     else if (rename(tree, path) || fsync(c->fd))
-        status = err_set(e, "cannot put the adapter into the disk cache at %s: %s", path, strerror(errno));
+        status = err_set_local(e, "cannot put the adapter into the disk cache at %s: %s", path, strerror(errno));
     free(path);
     return status;
 }
@@ -401,7 +441,7 @@ int disk_cache_keep(const disk_cache *c, disk_work *w, const char *tree, const c
         return -1;
     int status = make_room(c, e) || put_in_place(c, tree, id, e) ? -1 : 0;
     if (status == 0 && !disk_cache_pin(c, id, p)) /* it is there: to remove it takes .lock */
-        status = err_set(e, "cannot open %s/%s: %s", c->dir, id, strerror(errno));
+        status = err_set_local(e, "cannot open %s/%s: %s", c->dir, id, strerror(errno));
     close(lock);
     if (status == 0)
         disk_cache_leave(c, w, true);

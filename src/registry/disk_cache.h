@@ -8,7 +8,8 @@
  * Any number of processes of one host share a folder, on a file system that has flock(). Changes that must survive are
  * renames, and what is in use is locked through its users' own descriptors, so a process may die at any point: its
  * locks go with it, and the next process that opens the folder removes its leftovers. The total size is kept under a
- * limit: the least recently used goes first (LRU), pinned adapters stay. Any thread; calls may block on the disk. */
+ * limit, if there is one, and what the disk has room for: the least recently used goes first (LRU), pinned adapters
+ * stay. Any thread; calls may block on the disk. */
 #ifndef PUNICA_REGISTRY_DISK_CACHE_H
 #define PUNICA_REGISTRY_DISK_CACHE_H
 
@@ -52,6 +53,10 @@ typedef struct {
  * may be NULL. 0, or -1 with e set. */
 int disk_cache_begin(const disk_cache *c, const char *key, double deadline, const atomic_bool *stop, disk_work *w,
                      err *e);
+
+/* Writes n bytes to a file of work. When the disk is full, evicts what may go, least recently used first, until they have
+ * room. c NULL: nothing is evicted. -1 with e set. */
+int disk_cache_write(const disk_cache *c, int fd, const void *data, size_t n, err *e);
 
 /* Makes `tree`, a folder in the work's, the adapter `id`, pins that, and ends the work. An adapter of this id that is
  * there already, and sound, is pinned instead. -1 with e set, and the work goes on: it does not fit beside what must

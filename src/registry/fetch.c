@@ -26,6 +26,7 @@ typedef struct {
     const source *s;
     const fetch_options *o;
     double deadline;
+    const disk_cache *cache;
     char *dir, *tree; /* of the work */
     char revision[64];
 } fetching;
@@ -69,7 +70,8 @@ static const char *region_of(const fetch_options *o)
 
 static unpack_limits limits_of(const fetching *f)
 {
-    return (unpack_limits){.max_bytes = f->o->max_bytes, .deadline = f->deadline, .stop = f->o->stop};
+    return (unpack_limits){
+        .max_bytes = f->o->max_bytes, .deadline = f->deadline, .stop = f->o->stop, .cache = f->cache};
 }
 
 static transfer_result get(const fetching *f, const char *url, const char *name, size_t max_bytes, const char *path,
@@ -78,7 +80,8 @@ static transfer_result get(const fetching *f, const char *url, const char *name,
     const fetch_options *o = f->o;
     transfer_signing signing = {
         .key = o->s3_key, .secret = o->s3_secret, .session = o->s3_session, .region = region_of(o)};
-    transfer_rules rules = {.allowed = o->allowed,
+    transfer_rules rules = {.cache = f->cache,
+                            .allowed = o->allowed,
                             .n_allowed = o->n_allowed,
                             .deadline = f->deadline,
                             .stall_s = o->stall_seconds,
@@ -141,7 +144,7 @@ static int fetch_file(fetching *f, const char *url, int file, err *e)
     if (got == TRANSFER_DONE && adapter_file_make_folder(place, e))
         status = -1;
     else if (got == TRANSFER_DONE && rename(path, place))
-        status = err_set(e, "cannot rename %s: %s", path, strerror(errno));
+        status = err_set_local(e, "cannot rename %s: %s", path, strerror(errno));
     free(path);
     free(place);
     return status;
@@ -177,7 +180,8 @@ static int empty_tree(const fetching *f, err *e)
         unlink(path);
         free(path);
     }
-    return mkdir(f->tree, 0700) && errno != EEXIST ? err_set(e, "cannot make %s: %s", f->tree, strerror(errno)) : 0;
+    return mkdir(f->tree, 0700) && errno != EEXIST ? err_set_local(e, "cannot make %s: %s", f->tree, strerror(errno))
+                                                   : 0;
 }
 
 static int fetch_tree(fetching *f, err *e)
@@ -227,7 +231,7 @@ static bool has_part(const fetching *f)
 int fetch_adapter(disk_cache *c, const source *s, const fetch_options *o, const model_config *base, fetched *out,
                   disk_pin *pin, err *e)
 {
-    fetching f = {.s = s, .o = o, .deadline = clock_now() + o->seconds};
+    fetching f = {.s = s, .o = o, .deadline = clock_now() + o->seconds, .cache = c};
     disk_work work;
     digest d;
     char key[DIGEST_HEX];

@@ -75,7 +75,7 @@ static int open_under(const char *path, const char *under, bool *absent, err *e)
     return -1;
 }
 
-static int copy_bytes(int from, int to, size_t max_bytes, err *e)
+static int copy_bytes(int from, int to, size_t max_bytes, const disk_cache *cache, err *e)
 {
     char piece[1 << 16];
     size_t sum = 0;
@@ -84,20 +84,20 @@ static int copy_bytes(int from, int to, size_t max_bytes, err *e)
         sum += (size_t)n;
         if (sum > max_bytes)
             return err_set(e, "it is larger than the %zu bytes that are accepted", max_bytes);
-        if (file_write_all(to, piece, (size_t)n))
-            return err_set(e, "cannot write its copy: %s", strerror(errno));
+        if (disk_cache_write(cache, to, piece, (size_t)n, e))
+            return err_wrap(e, "cannot write its copy");
     }
     return n < 0 ? err_set(e, "%s", strerror(errno)) : 0;
 }
 
-static int copy_file(int from, const char *path, size_t max_bytes, err *e)
+static int copy_file(int from, const char *path, size_t max_bytes, const disk_cache *cache, err *e)
 {
     if (adapter_file_make_folder(path, e))
         return -1;
     int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int status = to < 0 ? err_set(e, "%s: %s", path, strerror(errno)) : copy_bytes(from, to, max_bytes, e);
+    int status = to < 0 ? err_set_local(e, "%s: %s", path, strerror(errno)) : copy_bytes(from, to, max_bytes, cache, e);
     if (to >= 0 && close(to) && status == 0)
-        status = err_set(e, "%s: %s", path, strerror(errno));
+        status = err_set_local(e, "%s: %s", path, strerror(errno));
     return status;
 }
 
@@ -108,7 +108,7 @@ static int copy_one(const char *from_dir, const char *under, int file, const cha
     bool absent;
     int fd = open_under(from, under, &absent, e), status = -1;
     if (fd >= 0) {
-        status = copy_file(fd, to, adapter_file_limit(file, l->max_bytes), e);
+        status = copy_file(fd, to, adapter_file_limit(file, l->max_bytes), l->cache, e);
         if (status)
             err_wrap(e, "file:%s", from);
         close(fd);

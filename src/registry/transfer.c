@@ -63,6 +63,13 @@ static int give_up(transfer *t, const char *why)
     return err_set(&t->why, "%s", why);
 }
 
+/* Gives up because of errno: this host's disk failed. */
+static int give_up_here(transfer *t)
+{
+    t->has_why = true;
+    return err_set_local(&t->why, "%s", strerror(errno));
+}
+
 static void forget_etag(transfer *t)
 {
     t->etag[0] = 0;
@@ -78,7 +85,7 @@ static int remember_etag(transfer *t)
     good = (!f || fclose(f) == 0) && good && rename(next, t->etag_path) == 0;
     free(next);
     if (!good)
-        return give_up(t, strerror(errno));
+        return give_up_here(t);
     memcpy(t->etag, t->new_etag, sizeof t->etag);
     return 0;
 }
@@ -86,7 +93,7 @@ static int remember_etag(transfer *t)
 static int restart_part(transfer *t)
 {
     if (ftruncate(t->fd, 0) || lseek(t->fd, 0, SEEK_SET) < 0)
-        return give_up(t, strerror(errno));
+        return give_up_here(t);
     t->at = 0;
     forget_etag(t);
     return t->new_etag[0] ? remember_etag(t) : 0;
@@ -110,7 +117,7 @@ static int begin_body(transfer *t)
     if (t->from != (curl_off_t)t->at || t->total < 0)
         return give_up(t, "the server sent another range than was asked for");
     if (lseek(t->fd, (off_t)t->at, SEEK_SET) < 0)
-        return give_up(t, strerror(errno));
+        return give_up_here(t);
     return check_size(t, t->total);
 }
 
@@ -199,9 +206,8 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
         err_set(&t->why, "it is larger than the %zu bytes that are accepted", t->max_bytes);
         return 0;
     }
-    if (file_write_all(t->fd, data, n)) {
-        give_up(t, strerror(errno));
-        t->is_disk_full = true;
+    if (disk_cache_write(t->rules->cache, t->fd, data, n, &t->why)) {
+        t->has_why = t->is_disk_full = true;
         return 0;
     }
     t->at += n;
@@ -374,8 +380,10 @@ static int describe(const transfer *t, CURLcode code, const char *problem, err *
 {
     if (t->refused[0])
         return err_set(e, "%s: %s is not a public address, and its network is not allowed", t->shown, t->refused);
-    if (t->has_why)
-        return err_set(e, "%s: %s", t->shown, t->why.msg);
+    if (t->has_why) {
+        *e = t->why;
+        return err_wrap(e, "%s", t->shown);
+    }
     if (code == CURLE_ABORTED_BY_CALLBACK)
         return err_set(e, "%s: stopped", t->shown);
     if (t->is_final && t->status >= 400)
@@ -445,7 +453,7 @@ static int open_part(transfer *t, err *e)
     err none;
     t->fd = open(t->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (t->fd < 0 || fstat(t->fd, &st))
-        return err_set(e, "%s: %s", t->part, strerror(errno));
+        return err_set_local(e, "%s: %s", t->part, strerror(errno));
     if (file_exists(t->etag_path) && file_read(&etag, t->etag_path, MAX_ETAG - 1, &none) == 0 && etag.len)
         copy_value(t->etag, sizeof t->etag, etag.data, etag.len);
     buf_free(&etag);
@@ -468,7 +476,7 @@ transfer_result transfer_file(const transfer_rules *r, const char *url, const ch
     if (t.fd >= 0)
         close(t.fd);
     if (result == TRANSFER_DONE && rename(t.part, path)) {
-        err_set(e, "%s: %s", path, strerror(errno));
+        err_set_local(e, "%s: %s", path, strerror(errno));
         result = TRANSFER_FAILED;
     }
     if (result != TRANSFER_FAILED || t.is_disk_full)

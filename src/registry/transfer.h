@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "registry/disk_cache.h"
 #include "registry/networks.h"
 
 /* AWS Signature Version 4. session: NULL if there is none. */
@@ -26,6 +27,7 @@ typedef struct {
     const atomic_bool *stop;         /* or NULL; another thread sets it to end the call soon */
     const char *bearer;              /* token for the URL's host, or NULL */
     const transfer_signing *signing; /* or NULL; then redirects are not followed */
+    const disk_cache *cache;         /* makes room when the disk is full; or NULL */
 } transfer_rules;
 
 typedef enum { TRANSFER_DONE, TRANSFER_ABSENT, TRANSFER_FAILED } transfer_result;

@@ -115,8 +115,8 @@ static int read_content(reading *r, int fd, size_t limit, err *e)
             return err_set(e, "it is stored with holes");
         if (n > limit - written)
             return err_set(e, "it is larger than the %zu bytes that are accepted", limit);
-        if (file_write_all(fd, block, n))
-            return err_set(e, "cannot write it: %s", strerror(errno));
+        if (disk_cache_write(r->limits->cache, fd, block, n, e))
+            return err_wrap(e, "cannot write it");
         written += n;
     }
     return status == ARCHIVE_EOF ? 0 : err_set(e, "the archive is broken: %s", archive_error_string(r->in));
@@ -183,11 +183,11 @@ static int write_file(reading *r, struct archive_entry *entry, int file, const c
     char *path = path_join(dir, adapter_file_name[file]);
     int status = adapter_file_make_folder(path, e), fd = -1;
     if (status == 0 && (fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600)) < 0)
-        status = errno == EEXIST ? err_set(e, "the archive has it twice") : err_set(e, "%s", strerror(errno));
+        status = errno == EEXIST ? err_set(e, "the archive has it twice") : err_set_local(e, "%s", strerror(errno));
     if (status == 0)
         status = read_content(r, fd, adapter_file_limit(file, r->limits->max_bytes), e);
     if (fd >= 0 && close(fd) && status == 0)
-        status = err_set(e, "%s", strerror(errno));
+        status = err_set_local(e, "%s", strerror(errno));
     if (status)
         err_wrap(e, "%s", adapter_file_name[file]);
     free(path);

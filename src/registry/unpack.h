@@ -9,12 +9,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/err.h"
+#include "registry/disk_cache.h"
 
 typedef struct {
     size_t max_bytes;        /* of all that is in the archive, unpacked */
     double deadline;         /* of clock_now() */
     const atomic_bool *stop; /* or NULL */
+    const disk_cache *cache; /* makes room when the disk is full; or NULL */
 } unpack_limits;
 
 /* Returns whether the name of a file, or the path of a URL, is that of an archive. */

@@ -80,9 +80,27 @@ static int bring_up(sql *db, err *e)
     return 0;
 }
 
-int schema_migrate(sql *db, err *e)
+/* Reads the version of the tables; 0: there are none. */
+static int read_version(sql *db, long *version, err *e)
+{
+    const char *const table = "schema_version";
+    *version = 0;
+    long n = sql_run(db, db->look, &table, 1, NULL, NULL, e);
+    if (n == 1)
+        n = sql_run(db, "SELECT coalesce(max(version), 0) FROM schema_version", NULL, 0, take_version, version, e);
+    return n < 0 ? -1 : 0;
+}
+
+int schema_migrate(sql *db, bool make, err *e)
 {
     err unused;
+    long version;
+    if (read_version(db, &version, e))
+        return -1;
+    if (version == N_MIGRATIONS)
+        return 0;
+    if (version == 0 && !make)
+        return err_set(e, "there is no store in this database: it has none of its tables");
     if (sql_run(db, db->begin, NULL, 0, NULL, NULL, e) < 0)
         return -1;
     if ((!db->lock || sql_run(db, db->lock, NULL, 0, NULL, NULL, e) >= 0) && bring_up(db, e) == 0 &&

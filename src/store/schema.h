@@ -4,8 +4,8 @@
 
 #include "store/sql.h"
 
-/* Makes the tables, or brings them up to date, in one transaction. -1 with e set, also when the store is of a later
- * release. */
-int schema_migrate(sql *db, err *e);
+/* Makes the tables if there are none and make says so, or brings them up to date, in one transaction. Writes nothing if
+ * they are. -1 with e set, also when there are none or the store is of a later release. */
+int schema_migrate(sql *db, bool make, err *e);
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef PUNICA_STORE_SQL_H
 #define PUNICA_STORE_SQL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -25,10 +26,11 @@ struct sql {
     const sql_ops *ops;
     const char *begin; /* the statement that begins a transaction which will write */
     const char *lock;  /* the statement that locks out other writers in a transaction; NULL: begin has done that */
+    const char *look;  /* the statement that gives a row if there is a table of this name, $1 */
 };
 
-/* Open a connection; close it with sql_close(). NULL with e set on failure. */
-sql *sql_open_sqlite(const char *file, err *e);
+/* Open a connection; close it with sql_close(). NULL with e set on failure. make: a file that is not there is made. */
+sql *sql_open_sqlite(const char *file, bool make, err *e);
 sql *sql_open_postgres(const char *url, err *e);
 
 /* Runs one statement and calls each, if not NULL, for every row. Returns how many rows it gave or changed; -1 with e

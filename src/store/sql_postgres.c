@@ -113,7 +113,10 @@ sql *sql_open_postgres(const char *url, err *e)
     static const char *const key[] = {"connect_timeout", "tcp_user_timeout", "application_name", "dbname", NULL};
     const char *const value[] = {"10", "10000", "punica", url, NULL};
     postgres *p = XNEW(postgres);
-    *p = (postgres){.base = {.ops = &ops, .begin = "BEGIN", .lock = "SELECT pg_advisory_xact_lock(7215301)"},
+    *p = (postgres){.base = {.ops = &ops,
+                             .begin = "BEGIN",
+                             .lock = "SELECT pg_advisory_xact_lock(7215301)",
+                             .look = "SELECT 1 WHERE to_regclass($1) IS NOT NULL"},
                     .db = PQconnectdbParams(key, value, 1)};
     PQsetNoticeProcessor(p->db, hear_nothing, NULL);
     if (PQstatus(p->db) != CONNECTION_OK)

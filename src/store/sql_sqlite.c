@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "store/sql.h"
 
@@ -82,25 +83,35 @@ static void close_it(sql *base)
     free(s);
 }
 
-sql *sql_open_sqlite(const char *file, err *e)
+sql *sql_open_sqlite(const char *file, bool make, err *e)
 {
     static const sql_ops ops = {.run = run, .close = close_it};
-    static const char *const setup[] = {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL",
-                                        "PRAGMA foreign_keys = ON"};
+    static const char *const setup[] = {"PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON",
+                                        "PRAGMA journal_mode = WAL" /* the file keeps it */};
+    const size_t n_setup = sizeof setup / sizeof *setup - (make ? 0 : 1);
     if (!file[0]) { /* SQLite would make a private temporary database */
         err_set(e, "a store needs a name: FILE, or postgres://...");
         return NULL;
     }
-    int new_one = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600); /* sources in it may hold passwords */
+    if (!make && !file_exists(file)) {
+        err_set(e, "there is no store %s", file);
+        return NULL;
+    }
+    int new_one =
+        !make ? -1 : open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600); /* sources in it may hold passwords */
     if (new_one >= 0)
         close(new_one);
     sqlite *s = XNEW(sqlite);
-    *s = (sqlite){.base = {.ops = &ops, .begin = "BEGIN IMMEDIATE"}, .file = xstrdup(file)};
-    int rc = sqlite3_open_v2(file, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    *s = (sqlite){.base = {.ops = &ops,
+                           .begin = "BEGIN IMMEDIATE",
+                           .look = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = $1"},
+                  .file = xstrdup(file)};
+    int rc = sqlite3_open_v2(file, &s->db,
+                             SQLITE_OPEN_READWRITE | (make ? SQLITE_OPEN_CREATE : 0) | SQLITE_OPEN_NOMUTEX, NULL);
     bool good = rc == SQLITE_OK && sqlite3_busy_timeout(s->db, BUSY_MS) == SQLITE_OK;
     if (!good)
         fail(s, e);
-    for (size_t i = 0; i < sizeof setup / sizeof *setup && good; i++)
+    for (size_t i = 0; i < n_setup && good; i++)
         good = run(&s->base, setup[i], NULL, 0, NULL, NULL, e) >= 0;
     if (good)
         return &s->base;

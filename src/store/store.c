@@ -24,8 +24,8 @@ static int connect_to(store *s, err *e)
     bool postgres = begins(s->url, "postgres://") || begins(s->url, "postgresql://");
     if (s->was_open && !postgres && !file_exists(file))
         return err_set(e, "store %s: the file is gone; put it back", file);
-    s->db = postgres ? sql_open_postgres(s->url, e) : sql_open_sqlite(file, e);
-    if (s->db && schema_migrate(s->db, e)) {
+    s->db = postgres ? sql_open_postgres(s->url, e) : sql_open_sqlite(file, s->may_make, e);
+    if (s->db && schema_migrate(s->db, s->may_make, e)) {
         sql_close(s->db);
         s->db = NULL;
     }
@@ -40,14 +40,24 @@ static void disconnect(store *s)
     s->db = NULL;
 }
 
-store *store_open(const char *url, err *e)
+static store *open_it(const char *url, bool may_make, err *e)
 {
     store *s = XNEW(store);
-    s->url = xstrdup(url);
+    *s = (store){.url = xstrdup(url), .may_make = may_make};
     if (connect_to(s, e) == 0)
         return s;
     store_close(s);
     return NULL;
+}
+
+store *store_open(const char *url, err *e)
+{
+    return open_it(url, true, e);
+}
+
+store *store_open_existing(const char *url, err *e)
+{
+    return open_it(url, false, e);
 }
 
 void store_close(store *s)

@@ -34,6 +34,10 @@ typedef enum {
 /* Opens a store, and makes its tables or brings them up to date. "postgres://..." or "postgresql://..." is PostgreSQL,
  * "sqlite:FILE" or "FILE" SQLite, which is created if it does not exist. NULL with e set on failure. */
 store *store_open(const char *url, err *e);
+
+/* Opens a store that is there already, and only brings its tables up to date if they are of an earlier release: so what
+ * merely reads may be given a database that is read-only. NULL with e set on failure, also when there is no store. */
+store *store_open_existing(const char *url, err *e);
 void store_close(store *s); /* s may be NULL */
 
 /* Tenants and what they have. */
@@ -84,7 +88,8 @@ int store_read_change(store *s, int64_t *change, err *e);
 store_directory *store_read_directory(store *s, err *e); /* owned by the caller; NULL with e set */
 void store_directory_free(store_directory *d);
 
-/* Changes. Each adds a line to the audit log; who: made the change, for that line. */
+/* Changes. Each adds a line to the audit log, and removes those older than a year; who: made the change, for that
+ * line. */
 
 store_result store_add_tenant(store *s, const char *who, const store_tenant *t, err *e);
 

@@ -15,6 +15,7 @@
 
 enum { MAX_NAME = 64, MAX_ADAPTER = 256, MAX_WEIGHT = 1000 };
 #define MAX_LIMIT INT64_C(1000000000000)
+#define AUDIT_S ((int64_t)365 * 24 * 3600) /* for which a line of the audit log is kept */
 
 /* A change, and its line in the audit log. */
 typedef struct {
@@ -40,18 +41,34 @@ int begin_change(sql *db, int64_t *number, err *e)
                : -1;
 }
 
+/* Removes the lines of the audit log that are too old: those before the first that is not, found in the order of their
+ * numbers, so that nothing else is read. */
+static int trim_audit(sql *db, int64_t now, err *e)
+{
+    params p = {0};
+    params_number(&p, now - AUDIT_S);
+    return run(db,
+               "DELETE FROM audit WHERE number < (SELECT number FROM audit WHERE at >= CAST($1 AS BIGINT) ORDER BY "
+               "number LIMIT 1)",
+               &p, e) < 0
+               ? -1
+               : 0;
+}
+
 store_result end_change(sql *db, int64_t number, const char *who, const char *action, const char *tenant,
                         const char *detail, err *e)
 {
     params p = {0};
+    const int64_t now = time(NULL);
     params_number(&p, number);
-    params_number(&p, time(NULL));
+    params_number(&p, now);
     params_text(&p, who);
     params_text(&p, action);
     params_text(&p, tenant);
     params_text(&p, detail ? detail : "");
     return run(db, "INSERT INTO audit (number, at, who, action, tenant, detail) VALUES ($1, $2, $3, $4, $5, $6)", &p,
-               e) == 1
+               e) == 1 &&
+                   trim_audit(db, now, e) == 0
                ? STORE_OK
                : STORE_FAILED;
 }

@@ -8,6 +8,7 @@
 struct store {
     char *url;
     sql *db;       /* NULL: lost, or not opened yet */
+    bool may_make; /* if there is no store */
     bool was_open; /* ever: a file that is gone now is not made anew, without any tenants */
 };
 

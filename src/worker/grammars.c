@@ -11,10 +11,12 @@
 /* Grammars cached, in use or not; make_room() evicts unused ones earlier, when all guides come near GUIDES_MAX_BYTES. */
 #define MAX_KEPT 128
 
-/* One grammar. While busy it belongs to the compiling thread, except for kind, text, n, busy and used. */
+/* One grammar. While busy it belongs to the compiling thread, except for salt, kind, text, n, busy and used. */
 typedef struct entry {
     job job; /* first */
     grammars *of;
+    char *salt;
+    size_t n_owner; /* bytes of the salt that are its tenant's name */
     grammar_kind kind;
     char *text; /* [n] */
     size_t n;
@@ -83,6 +85,7 @@ grammars *grammars_new(vocabulary_source from, jobs *compilers)
 static void entry_free(entry *x)
 {
     guide_drop(x->is);
+    free(x->salt);
     free(x->text);
     free(x);
 }
@@ -114,15 +117,36 @@ static void collect(grammars *g)
         ((entry *)j)->busy = false;
 }
 
-/* Evicts the least recently used entry; unused: only one whose guide nobody holds. False: there is none. Requests that
- * hold its guide keep that. */
+static bool has_same_owner(const entry *a, const entry *b)
+{
+    return a->n_owner == b->n_owner && memcmp(a->salt, b->salt, a->n_owner) == 0;
+}
+
+/* Returns how many entries the owner of this one has, or how many bytes they take. */
+static size_t held_by_owner(const grammars *g, const entry *of, bool in_bytes)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < g->n; i++)
+        if (!g->at[i]->busy && has_same_owner(g->at[i], of))
+            sum += !in_bytes ? 1 : g->at[i]->is ? guide_bytes(g->at[i]->is) : 0;
+    return sum;
+}
+
+/* Evicts the least recently used entry of the owner that has most entries; unused: that has most bytes, and only one
+ * whose guide nobody holds. False: there is none. Requests that hold its guide keep that. */
 static bool forget_oldest(grammars *g, bool unused)
 {
-    size_t oldest = g->n;
-    for (size_t i = 0; i < g->n; i++)
-        if (!g->at[i]->busy && !(unused && g->at[i]->is && guide_is_shared(g->at[i]->is)) &&
-            (oldest == g->n || g->at[i]->used < g->at[oldest]->used))
-            oldest = i;
+    size_t oldest = g->n, most = 0;
+    for (size_t i = 0; i < g->n; i++) {
+        const entry *x = g->at[i], *best = oldest < g->n ? g->at[oldest] : NULL;
+        if (x->busy || (unused && x->is && guide_is_shared(x->is)))
+            continue;
+        size_t held = best && has_same_owner(best, x) ? most : held_by_owner(g, x, unused);
+        if (best && (held < most || (held == most && x->used > best->used)))
+            continue;
+        oldest = i;
+        most = held;
+    }
     if (oldest == g->n)
         return false;
     entry_free(g->at[oldest]);
@@ -139,14 +163,23 @@ static void make_room(grammars *g)
         ;
 }
 
-static entry *find(grammars *g, grammar_kind kind, const void *text, size_t n)
+static entry *find(grammars *g, const char *salt, grammar_kind kind, const void *text, size_t n)
 {
-    for (size_t i = 0; i < g->n; i++)
-        if (g->at[i]->kind == kind && g->at[i]->n == n && (n == 0 || memcmp(g->at[i]->text, text, n) == 0))
-            return g->at[i];
+    for (size_t i = 0; i < g->n; i++) {
+        entry *x = g->at[i];
+        if (x->kind == kind && x->n == n && (n == 0 || memcmp(x->text, text, n) == 0) && strcmp(x->salt, salt) == 0)
+            return x;
+    }
     make_room(g);
     entry *x = XNEW(entry);
-    *x = (entry){.job = {compile}, .of = g, .kind = kind, .text = xmalloc(n + 1), .n = n, .busy = g->compilers != NULL};
+    *x = (entry){.job = {compile},
+                 .of = g,
+                 .salt = xstrdup(salt),
+                 .n_owner = strcspn(salt, "\n"),
+                 .kind = kind,
+                 .text = xmalloc(n + 1),
+                 .n = n,
+                 .busy = g->compilers != NULL};
     if (n)
         memcpy(x->text, text, n);
     g->at = xgrow(g->at, &g->cap, g->n + 1, sizeof *g->at);
@@ -164,10 +197,11 @@ uint64_t grammars_compiled(grammars *g)
     return g->n_compiled;
 }
 
-grammar_status grammars_find(grammars *g, grammar_kind kind, const void *text, size_t n, guide **out, err *e)
+grammar_status grammars_find(grammars *g, const char *salt, grammar_kind kind, const void *text, size_t n, guide **out,
+                             err *e)
 {
     collect(g);
-    entry *x = find(g, kind, text, n);
+    entry *x = find(g, salt, kind, text, n);
     x->used = ++g->clock;
     if (x->busy)
         return GRAMMAR_COMPILING;

@@ -291,8 +291,8 @@ static add_status add_to_engine(worker *w, const Request *r, work *j, err *e)
     grammar_status found = check_scores(r, &asked.params, e) ? GRAMMAR_FAILED : GRAMMAR_READY;
     const Sampling *s = asked.wire;
     if (found == GRAMMAR_READY && s->grammar_kind != GRAMMAR_NONE)
-        found = grammars_find(w->is.grammars, (grammar_kind)s->grammar_kind, s->grammar.data, s->grammar.len,
-                              &asked.rules.grammar, e);
+        found = grammars_find(w->is.grammars, s->cache_salt, (grammar_kind)s->grammar_kind, s->grammar.data,
+                              s->grammar.len, &asked.rules.grammar, e);
     add_status status = found == GRAMMAR_COMPILING ? ADD_LATER : ADD_FAILED;
     add_status files = found == GRAMMAR_FAILED ? ADD_FAILED : find_files(w, r, &asked, j, e);
     if (files != ADD_DONE)

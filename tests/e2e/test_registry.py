@@ -1,6 +1,7 @@
 """The registry of a store: what one frontend is told all frontends and hosts serve, and a tenant's adapters are its own. Every frontend and
 every runner has a disk cache of its own, as if it were a host by itself; adapters come from a web server."""
 import json
+import resource
 import signal
 import threading
 import time
@@ -337,6 +338,44 @@ def test_tenants_sources_are_strangers(hosts, site):
     # What a tenant registered is fetched without credentials on every host, too.
     s.asked.clear()
     assert ann_two.text("mine") and s.asked and not any("Authorization" in headers for _, headers in s.asked)
+
+
+def test_changes_count_as_requests(hosts, site):
+    """Of a tenant's requests per minute: each is a line of the audit log, and news to all frontends."""
+    here = hosts(n_frontends=1, n_runners=0)
+    s = site(folders("sql", "french"))
+    ann = here.askers(here.store.tenant("ann", "--max-adapters", 9, "--requests-per-minute", 5))[0]
+    for n, got in enumerate((ann.load("mine", f"{s.url}/sql"), ann.load("mine", f"{s.url}/french", inplace=True),
+                             ann("PUT", "/v1/adapters/mine", json={"version": 1}), ann("PUT", "/v1/adapters/mine", json={"version": 2}),
+                             ann("DELETE", "/v1/adapters/mine"))):
+        assert got.status_code == 200 and got.headers["x-ratelimit-limit-requests"] == "5"
+        assert int(got.headers["x-ratelimit-remaining-requests"]) >= 4 - n
+    refused = [ann.load("mine", f"{s.url}/sql"), ann.unload("mine"), ann("DELETE", "/v1/adapters/mine"), ann("PUT", "/v1/adapters/mine", json={"version": 1})]
+    assert 429 in [got.status_code for got in refused]
+    got = next(got for got in refused if got.status_code == 429)
+    assert got.json()["error"]["code"] == "rate_limit_exceeded" and "5 requests per minute" in got.json()["error"]["message"]
+    assert 1 <= int(got.headers["Retry-After"]) <= 12 and got.headers["x-ratelimit-remaining-requests"] == "0"
+    assert int(ann.ask("nobody").headers["x-ratelimit-remaining-requests"]) <= 1
+    assert ann("GET", "/v1/adapters").status_code == 200
+    changes = [json.loads(line)["action"] for line in here.store("audit", "ann", "--json").splitlines()]
+    assert len([a for a in changes if a.startswith("adapter")]) <= 7
+
+
+def test_a_full_disk_is_no_fault_of_the_source(hosts, site):
+    """A tenant is told to try again, and nothing of the host; an operator is told why."""
+    here = hosts(n_frontends=1, n_runners=0)
+    s = site({**folders("sql"), "/sql.tgz": tar_of(files_of("sql"))})
+    ann, operator = here.askers(here.store.tenant("ann", "--max-adapters", 9))[0], here.operators[0]
+    pid = here.fronts[0].pid
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (sum(map(len, files_of("sql").values())) - 3000, resource.RLIM_INFINITY))
+    for source in ("sql", "sql.tgz"):
+        got = ann.load("mine", f"{s.url}/{source}")
+        assert got.status_code == 503 and int(got.headers["Retry-After"]) >= 1, got.text
+        assert got.json()["error"]["code"] == "adapter_not_loaded" and str(here.folder) not in got.text
+        got = operator.load("mine", f"{s.url}/{source}")
+        assert got.status_code == 503 and "File too large" in got.json()["error"]["message"], got.text
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert ann.load("mine", f"{s.url}/sql").status_code == 200
 
 
 def test_a_tenant_loads_few_at_once(hosts, site):

@@ -147,10 +147,29 @@ def ask(client, **params):
     return client.create(**{"model": "demo", "messages": [{"role": "user", "content": "Weather?"}], "max_tokens": 200, **params})
 
 
+def prompt_of(usage):
+    """All tokens of the prompt: as with Anthropic, input_tokens are those that were not cached."""
+    return usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens
+
+
+def test_cached_tokens_are_told_apart(messages):
+    """In whole answers and in streams, at their beginning and their end; what is counted ahead is all of them."""
+    turn = {"model": "demo", "max_tokens": 4, "messages": [{"role": "user", "content": "How is the weather where nobody has asked before? " * 3}]}
+    whole = messages.count_tokens(model="demo", messages=turn["messages"]).input_tokens
+    first = messages.create(**turn).usage
+    assert (first.input_tokens, first.cache_read_input_tokens, first.cache_creation_input_tokens) == (whole, 0, 0)
+    second = messages.create(**turn).usage
+    assert second.cache_read_input_tokens > 0 and prompt_of(second) == whole
+    with messages.stream(**turn) as stream:
+        [begun] = [e.message.usage for e in stream if e.type == "message_start"]
+        ended = stream.get_final_message().usage
+    assert prompt_of(begun) == prompt_of(ended) == whole and begun.cache_read_input_tokens == ended.cache_read_input_tokens == second.cache_read_input_tokens
+
+
 def test_a_message(messages):
     m = ask(messages, system="Be brief.", extra_body=guided("Yes, 4°."))
     assert m.content[0].text == "Yes, 4°." and m.stop_reason == "end_turn" and m.role == "assistant" and m.id.startswith("msg_")
-    assert m.usage.input_tokens > 5 and m.usage.output_tokens > 2
+    assert prompt_of(m.usage) > 5 and m.usage.output_tokens > 2
     assert ask(messages, max_tokens=2, extra_body=guided("Yes, 4°.")).stop_reason == "max_tokens"
     m = ask(messages, stop_sequences=[" in", " and"], extra_body=guided("Rain and sun."))
     assert m.stop_reason == "stop_sequence" and m.stop_sequence == " and" and m.content[0].text == "Rain"
@@ -167,7 +186,7 @@ def test_blocks_of_a_message(messages):
     for a, b in zip(final.content, m.content, strict=True):
         ignored = {"id", "caller", "parsed_output"}
         assert {k: v for k, v in a.to_dict().items() if k not in ignored} == {k: v for k, v in b.to_dict().items() if k not in ignored}
-    assert final.usage.output_tokens == m.usage.output_tokens and final.usage.input_tokens == m.usage.input_tokens
+    assert final.usage.output_tokens == m.usage.output_tokens and prompt_of(final.usage) == prompt_of(m.usage)
 
 
 def test_demanded_tools(messages):
@@ -183,7 +202,7 @@ def test_a_last_message_is_continued(messages, server):
     whole = messages.count_tokens(model="demo", messages=[user]).input_tokens
     assert messages.count_tokens(model="demo", messages=[user], system="Be brief.").input_tokens > whole
     begun = ask(messages, messages=[user, {"role": "assistant", "content": "It is"}], extra_body=guided(" sunny."))
-    assert begun.content[0].text == " sunny." and begun.usage.input_tokens > whole
+    assert begun.content[0].text == " sunny." and prompt_of(begun.usage) > whole
 
 
 def test_a_schema(messages):

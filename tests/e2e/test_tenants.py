@@ -272,9 +272,11 @@ def test_usage_to_the_token(server, store):
         """In the words of other APIs."""
         status, _, answer = clients[1].ask("sql", path, **params)
         assert status == 200, answer
-        add("usage-1", "sql", 1, {"prompt_tokens": answer["usage"]["input_tokens"], "completion_tokens": answer["usage"]["output_tokens"]})
+        add("usage-1", "sql", 1, {"prompt_tokens": sum(answer["usage"].get(name, 0) for name in ("input_tokens", "cache_read_input_tokens")),
+                                "completion_tokens": answer["usage"]["output_tokens"]})
 
-    another("/v1/messages", messages=[{"role": "user", "content": SENTENCE}])
+    for _ in range(2):                          # the second finds most of its prompt in the cache
+        another("/v1/messages", messages=[{"role": "user", "content": SENTENCE}])
     another("/v1/responses", input=SENTENCE)
     with ThreadPoolExecutor(8) as pool:
         for result in pool.map(one, range(30)):
@@ -388,10 +390,22 @@ def test_connections_are_shared(store, own_server):
     assert server.stop() == 0
 
 
+def test_the_access_log_names_the_tenant(server, store):
+    client = Client(server.address, store.tenant("logged", "--base", "yes"))
+    soon(lambda: client.get("/v1/models")[0] == 200, "the key is known")
+    for method, path, body in (("GET", "/v1/models/demo", b""), ("GET", "/v1/usage", b""), ("POST", "/tokenize", b'{"prompt": "x"}'), ("PUT", "/v1/models", b"")):
+        raw(server.address, method, path, body, client.headers)
+        soon(lambda m=method, p=path: re.search(rf"{m} {p} \d+ client \S+ key logged ", server.log()), f"{method} {path} is logged")
+    raw(server.address, "GET", "/v1/models")
+    soon(lambda: re.search(r"GET /v1/models 401 client \S+ key - ", server.log()), "who shows no key is nobody")
+
+
 def test_metrics(server, store):
     """Operators see tenants on the page of metrics; others do not."""
     assert b"tenant" not in Client(server.address).get("/metrics")[1]
     assert b"tenant" not in Client(server.address, "another key").get("/metrics")[1]
+    metered = Client(server.address, store.tenant("metered", adapters=["sql"]))
+    soon(lambda: metered.ask("sql")[0] == 200, "it has used some")
     other = Client(server.address, store.tenant("other", adapters=["sql"]))          # which is also what the rest is called
     soon(lambda: other.ask("sql", max_tokens=800, ignore_eos=True)[0] == 200, "it is among those that have used most")
     page = Client(server.address, ADMIN).get("/metrics")[1].decode()
@@ -647,12 +661,25 @@ def test_commands(punica, tmp_path):
     key = store("key", "add", "acme", "main", "--expires", "30d").strip()
     assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o600
     assert key.startswith("pk-") and key not in store("show", "acme") and key.encode() not in (tmp_path / "store.db").read_bytes()
-    assert "2" in store("key", "list", "acme")
+    store("grant", "acme", "sql")
+    [listed] = store("key", "list", "acme").splitlines()                # its keys, and nothing else of it
+    assert listed.split()[:2] == ["main", "expires"]
+    listed = json.loads(store("key", "list", "acme", "--json"))
+    assert listed["name"] == "main" and listed["expires"] > time.time() and set(listed) == {"name", "created", "expires"}
+    assert store("usage", "acme") == ""
+    store("ungrant", "acme", "sql")
     store("key", "add", "acme", "long", "--expires", 31536000)         # a year, in seconds
     store("key", "revoke", "acme", "long")
     lines = [json.loads(line) for line in store("audit", "--json").splitlines()]
-    assert [line["action"] for line in lines] == ["key remove", "key add", "key add", "tenant change", "tenant add"] and lines[0]["who"].startswith("cli:")
+    assert [line["action"] for line in lines] == ["key remove", "key add", "grant remove", "grant add", "key add", "tenant change", "tenant add"] and lines[0]["who"].startswith("cli:")
     for bad, why in ((["add", "acme"], "already"), (["add", "a b"], "letters"), (["add", "x", "--base", "maybe"], "--base"), (["limit", "acme", "--requests-per-minute", "0.5"], "whole number"),
                      (["key", "add", "acme", "k", "--expires", "soon"], '"soon"'), (["usage", "--from", "yesterday"], '"yesterday"'),
-                     (["grant", "nobody", "x"], "no tenant"), (["show", "nobody"], "no tenant"), (["ungrant", "acme", "x"], "granted")):
+                     (["grant", "nobody", "x"], "no tenant"), (["show", "nobody"], "no tenant"), (["key", "list", "nobody"], "no tenant"),
+                     (["usage", "nobody"], "no tenant"), (["audit", "nobody"], "no tenant"), (["ungrant", "acme", "x"], "granted")):
         assert why in punica.refuses("tenant", *bad, "--store", store.url)
+    store("remove", "acme")
+    assert "tenant remove" in store("audit", "acme")                    # its lines are kept
+    typo = tmp_path / "stroe.db"
+    for command in (["tenant", "list"], ["tenant", "usage"], ["tenant", "key", "list", "acme"], ["tenant", "limit", "acme"], ["adapter", "list"]):
+        assert f"there is no store {typo}" in punica.refuses(*command, "--store", typo)
+    assert not typo.exists()

@@ -147,6 +147,33 @@ static void a_cache_that_is_full_of_what_must_stay_refuses(void **state)
     drop_dir(dir);
 }
 
+/* On a disk without room, whatever the limit: all that may go goes, and nothing else. */
+static void what_may_go_makes_room_on_a_full_disk(void **state)
+{
+    (void)state;
+    char *dir = make_dir(), id[4][ADAPTER_ID];
+    err e;
+    disk_pin pin;
+    disk_cache *c = disk_cache_open(dir, 0, &e);
+    for (int i = 0; i < 4; i++)
+        add_unpinned(c, i, id[i]);
+    assert_true(disk_cache_pin(c, id[1], &pin));
+    disk_cache_set_keeper(c, keep_one, id[2]);
+    int full = open("/dev/full", O_WRONLY | O_CLOEXEC), good = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    assert_int_equal(disk_cache_write(c, good, "text", 4, &e), 0);
+    assert_int_equal(disk_cache_usage(c).n_adapters, 4);
+    assert_int_equal(disk_cache_write(NULL, full, "text", 4, &e), -1);
+    assert_true(e.is_local && says(&e, "No space left"));
+    assert_int_equal(disk_cache_write(c, full, "text", 4, &e), -1);
+    assert_true(e.is_local && says(&e, "the disk is full"));
+    assert_true(!is_on_disk(dir, id[0]) && is_on_disk(dir, id[1]) && is_on_disk(dir, id[2]) && !is_on_disk(dir, id[3]));
+    close(full);
+    close(good);
+    disk_cache_unpin(&pin);
+    disk_cache_close(c);
+    drop_dir(dir);
+}
+
 /* A disk that has lost bytes does not keep an adapter broken for ever. */
 static void what_is_broken_on_disk_is_put_right(void **state)
 {
@@ -285,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_used_longest_ago_goes_and_what_is_pinned_stays),
         cmocka_unit_test(a_cache_that_is_full_of_what_must_stay_refuses),
+        cmocka_unit_test(what_may_go_makes_room_on_a_full_disk),
         cmocka_unit_test(what_is_broken_on_disk_is_put_right),
         cmocka_unit_test(work_is_one_processs_and_is_found_again),
         cmocka_unit_test(processes_that_die_anywhere_leave_whole_adapters_only),

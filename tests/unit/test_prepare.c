@@ -250,6 +250,51 @@ static void test_conversation(void **state)
                 "<|im_start|>assistant\nbought");
 }
 
+/* A grammar that takes a while to compile; n: tells it from others. */
+#define ASK_SLOW(n) "{\"model\":\"m\",\"prompt\":[5],\"guided_regex\":\"(a|b)*a(a|b){12}c{" n "}\""
+
+static bool is_soon(const model_view *who, const char *body)
+{
+    prepared *p = prepare_soon(&tools, who, &shape_completions, body, strlen(body), NULL);
+    assert_true(!p || !p->failed);
+    prepared_free(p);
+    return p != NULL;
+}
+
+static void compile_for(const model_view *who, const char *body)
+{
+    prepared *p = prepare(&tools, who, &shape_completions, body, strlen(body), NULL);
+    assert_false(p->failed);
+    prepared_free(p);
+}
+
+/* What one tenant's requests have compiled is compiled anew for another's, and for another salt. */
+static void test_grammars_are_kept_apart(void **state)
+{
+    (void)state;
+    model_view *ann = model_view_new("ann", "m", true, NULL, 0), *bob = model_view_new("bob", "m", true, NULL, 0);
+    const char *body = ASK_SLOW("1") "}", *salted = ASK_SLOW("1") ",\"cache_salt\":\"ann\"}";
+    tools.grammars = grammar_checks_new();
+    assert_false(is_soon(ann, body));
+    compile_for(ann, body);
+    assert_true(is_soon(ann, body));
+    assert_false(is_soon(bob, body));
+    assert_false(is_soon(NULL, body));
+    assert_false(is_soon(ann, salted));
+    compile_for(ann, salted);
+    assert_true(is_soon(ann, salted));
+    for (int i = 0; i < 1000; i++) {
+        char *other = xasprintf("{\"model\":\"m\",\"prompt\":[5],\"guided_regex\":\"a{%d}\"}", i + 1);
+        compile_for(bob, other);
+        free(other);
+    }
+    assert_true(is_soon(ann, body));
+    grammar_checks_free(tools.grammars);
+    tools.grammars = NULL;
+    model_view_release(ann);
+    model_view_release(bob);
+}
+
 static struct {
     int n_done;
     struct event_base *loop;
@@ -301,6 +346,7 @@ int main(void)
                                        cmocka_unit_test(test_special_tokens),
                                        cmocka_unit_test(test_many_adapters),
                                        cmocka_unit_test(test_conversation),
+                                       cmocka_unit_test(test_grammars_are_kept_apart),
                                        cmocka_unit_test(test_thread)};
     return cmocka_run_group_tests(tests, open_tools, close_tools);
 }

@@ -323,6 +323,36 @@ static void add_line(void *ctx, const store_audit *a)
     buf_printf(ctx, "%lld %s %s (%s)\n", (long long)a->number, a->action, a->tenant, a->detail);
 }
 
+static int64_t count_old(sql *db)
+{
+    return sql_run(db, "SELECT number FROM audit WHERE number < 0", NULL, 0, NULL, NULL, &e);
+}
+
+/* With the next change, the lines go that are older than a year. */
+static void test_old_audit(void **state)
+{
+    (void)state;
+    store *s = open_store();
+    store_tenant t = tenant_of("aged");
+    sql *db = is_postgres ? sql_open_postgres(url, &e) : sql_open_sqlite(url, false, &e);
+    for (int i = 0; i < 3; i++) {
+        static const int days[] = {500, 366, 364};
+        char *line =
+            xasprintf("INSERT INTO audit (number, at, who, action, tenant, detail) VALUES (%d, %lld, 'x', 'x', "
+                      "'x', '')",
+                      i - 3, (long long)time(NULL) - days[i] * 86400LL);
+        assert_int_equal(sql_run(db, line, NULL, 0, NULL, NULL, &e), 1);
+        free(line);
+    }
+    assert_int_equal(count_old(db), 3);
+    assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_OK);
+    assert_int_equal(count_old(db), 1);
+    assert_int_equal(sql_run(db, "DELETE FROM audit WHERE number < 0", NULL, 0, NULL, NULL, &e), 1);
+    assert_int_equal(store_remove_tenant(s, "test", "aged", &e), STORE_OK);
+    sql_close(db);
+    store_close(s);
+}
+
 static void test_audit(void **state)
 {
     (void)state;
@@ -435,7 +465,7 @@ static void test_usage(void **state)
 static void test_later_schema(void **state)
 {
     (void)state;
-    sql *db = is_postgres ? sql_open_postgres(url, &e) : sql_open_sqlite(url, &e);
+    sql *db = is_postgres ? sql_open_postgres(url, &e) : sql_open_sqlite(url, false, &e);
     assert_int_equal(sql_run(db, "INSERT INTO schema_version (version) VALUES (99)", NULL, 0, NULL, NULL, &e), 1);
     assert_null(store_open(url, &e));
     has("version 99");
@@ -511,6 +541,27 @@ static void test_moved_file(void **state)
     free(elsewhere);
 }
 
+/* What only reads makes no store, and writes nothing to one. */
+static void test_existing(void **state)
+{
+    (void)state;
+    store_close(open_store());
+    char *readonly =
+        is_postgres ? xasprintf("%s&options=-c%%20default_transaction_read_only%%3Don", url) : xstrdup(url);
+    store *s = store_open_existing(readonly, &e);
+    store_directory *d = s ? store_read_directory(s, &e) : NULL;
+    if (!d)
+        fail_msg("%s", e.msg);
+    store_directory_free(d);
+    store_close(s);
+    free(readonly);
+    char *none = is_postgres ? xasprintf("%s&options=-c%%20search_path%%3Dnowhere", url) : xasprintf("%s.none", url);
+    assert_null(store_open_existing(none, &e));
+    has("there is no store");
+    assert_true(is_postgres || access(none, F_OK) == -1);
+    free(none);
+}
+
 static void test_bad_places(void **state)
 {
     (void)state;
@@ -537,6 +588,7 @@ static int run_on_one(void)
         cmocka_unit_test(test_keys),         cmocka_unit_test(test_grants),
         cmocka_unit_test(test_audit),        cmocka_unit_test(test_grants_of_one_that_is_gone),
         cmocka_unit_test(test_usage),        cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_old_audit),    cmocka_unit_test(test_existing),
         cmocka_unit_test(test_later_schema), cmocka_unit_test(test_lost),
         cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_moved_file),
         cmocka_unit_test(test_bad_places),   cmocka_unit_test(test_changes_at_the_same_time)};
