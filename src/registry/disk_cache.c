@@ -421,8 +421,8 @@ static int put_in_place(const disk_cache *c, const char *tree, const char *id, e
     if (file_exists(path) && is_sound(path, id))
         remove_tree(tree);
     else if (file_exists(path) && !drop(c, path))
-        status = err_set_local(e, "cannot put the adapter into the disk cache at %s: it is broken there, and in use",
-                               path);
+        status =
+            err_set_local(e, "cannot put the adapter into the disk cache at %s: it is broken there, and in use", path);
     else if (rename(tree, path) || fsync(c->fd))
         status = err_set_local(e, "cannot put the adapter into the disk cache at %s: %s", path, strerror(errno));
     free(path);

@@ -87,7 +87,7 @@ static int read_version(sql *db, long *version, err *e)
     *version = 0;
     long n = sql_run(db, db->look, &table, 1, NULL, NULL, e);
     if (n == 1)
-        n = sql_run(db, "SELECT coalesce(max(version), 0) FROM schema_version", NULL, 0, take_version, version, e);
+        n = sql_run(db, "SELECT coalesce(max(version), 0) FROM schema_version", NULL, 0, read_version_row, version, e);
     return n < 0 ? -1 : 0;
 }
 
