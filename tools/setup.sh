@@ -2,6 +2,7 @@
 # Installs the Debian or Ubuntu packages that are missing, and does nothing, quickly, when all are there.
 #   tools/setup.sh        what building and the demo need
 #   tools/setup.sh test   what the tests need beside that
+#   tools/setup.sh gpu    what the programs of a bundle for GPU machines need
 # Elsewhere it installs nothing: packages have other names there, and cmake says which libraries are missing.
 set -eu
 
@@ -44,12 +45,13 @@ fi
 # shellcheck disable=SC2086
 case "${1:-}" in
 "") install_missing $build ;;
+gpu) install_missing $build libcmocka-dev ;;
 test)
     install_missing $build $test
     install_missing "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"   # the fuzzers' sanitizers, of clang's own version
     ;;
 *)
-    echo "usage: tools/setup.sh [test]" >&2
+    echo "usage: tools/setup.sh [test | gpu]" >&2
     exit 2
     ;;
 esac
