@@ -41,7 +41,7 @@ fuzz:
 
 # One folder to take to a GPU machine: build/gpu-bundle, with test.sh and bench.sh.
 gpu-bundle:
-	@tools/setup.sh test
+	@tools/setup.sh gpu
 	@tools/gpu/bundle.sh
 
 # The kernels for PyTorch: a wheel in build/, with the library inside. Needs nvcc and Python's pip.

@@ -9,7 +9,6 @@ Run by hand: the templates that models ship are other people's and not in this t
 with the counts; the exit code is 1 if there is a difference.
 """
 import argparse
-import datetime
 import json
 import os
 import subprocess
@@ -18,11 +17,9 @@ import tempfile
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from golden_chat import NOW, ROOT, reference  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
-from transformers.utils import chat_template_utils  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[1]
-NOW = 1751630400                # 2025-07-04 12:00 UTC
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
 
@@ -162,21 +159,6 @@ CONVERSATIONS = {
 }
 
 
-class Clock(datetime.datetime):
-    @classmethod
-    def now(cls, tz=None):
-        return cls.fromtimestamp(NOW, datetime.UTC)
-
-
-def reference(tokenizer, template, asked):
-    """Returns (text, None), or (None, why) if it refuses."""
-    asked = json.loads(json.dumps(asked))
-    try:
-        return tokenizer.apply_chat_template(asked.pop("messages"), chat_template=template, tokenize=False, **asked), None
-    except Exception as error:      # Jinja's and Python's own, which Transformers lets through
-        return None, f"{type(error).__name__}: {error}"
-
-
 def ours(punica, model, path):
     lines = "".join(json.dumps(asked) + "\n" for asked in CONVERSATIONS.values())
     done = subprocess.run([punica, "template", "--model", model, "--chat-template", path, "--now", str(NOW)], input=lines,
@@ -221,7 +203,6 @@ def main():
     parser.add_argument("--punica", default=ROOT / "build/punica", type=Path)
     parser.add_argument("--verbose", action="store_true", help="say also why both refuse")
     args = parser.parse_args()
-    chat_template_utils.datetime = Clock
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(ROOT / "tests/golden/tokenizer/llama3/tokenizer.json"), **TOKENS)
     equal = refused = total = 0
     paths = sorted(p for folder in args.folder for p in folder.rglob("*.jinja"))

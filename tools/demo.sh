@@ -5,6 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 program=${PUNICA_BIN:-build/punica}
+unset PUNICA_STORE PUNICA_API_KEY PUNICA_SECRET     # they are for other servers: this one has no tenants and no keys
 sentence=${1:-On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them.}
 quoted=$(printf %s "$sentence" | sed -e ':more' -e '$!{N; b more' -e '}' -e 's/[\\"]/\\&/g; s/\n/\\n/g; s/\t/\\t/g')
 exec 3>&1
@@ -12,8 +13,14 @@ columns=$(stty size <&3 2>/dev/null | cut -d' ' -f2)
 work=$(mktemp -d)
 server=
 
+# Ends the server, and says what it said if the demo has failed.
 stop() {
+    status=$?
     [ -z "$server" ] || kill "$server" 2>/dev/null && wait "$server" || true
+    case $status in
+    0 | 130 | 141) ;;         # done, ended, or nobody reads on
+    *) { echo "tools/demo.sh: failed; $program serve said:"; tail -n 20 "$work/log"; } >&2 ;;
+    esac
     rm -rf "$work"
 }
 trap stop EXIT
@@ -21,7 +28,7 @@ trap 'exit 130' INT TERM
 
 # ask MODEL: writes its answer, a JSON object, to the file of its name
 ask() {
-    curl -s "$url/v1/completions" -H 'Content-Type: application/json' -o "$work/$1.answer" \
+    curl -sS -f "$url/v1/completions" -H 'Content-Type: application/json' -o "$work/$1.answer" \
         -d "{\"model\": \"$1\", \"prompt\": \"$quoted\", \"max_tokens\": 120, \"temperature\": 0}"
 }
 
@@ -39,10 +46,11 @@ show() {
 "$program" serve --listen 127.0.0.1:0 >"$work/banner" 2>"$work/log" &
 server=$!
 until url=$(sed -n 's/^punica serves on //p' "$work/banner") && [ -n "$url" ]; do
-    kill -0 "$server" 2>/dev/null || { cat "$work/log" >&2; exit 1; }
+    kill -0 "$server" 2>/dev/null
     sleep 0.02
 done
-adapters=$(curl -s "$url/v1/models" | grep -o '"id":"[^"]*"' | cut -d'"' -f4 | grep -vx demo)
+curl -sS -f -o "$work/models" "$url/v1/models"
+adapters=$(grep -o '"id":"[^"]*"' "$work/models" | cut -d'"' -f4 | grep -vx demo)
 n=$(echo "$adapters" | wc -l)
 
 cat <<END
@@ -60,8 +68,9 @@ for model in demo $adapters; do
     ask "$model" &
     asking="$asking $!"
 done
-# shellcheck disable=SC2086
-wait $asking
+for one in $asking; do
+    wait "$one"
+done
 took=$(($(date +%s%N) - start))
 
 show demo '(base)'
@@ -88,4 +97,4 @@ Still serving on $url; Ctrl-C ends it. Ask with any OpenAI client, or:
     {"model": "sql", "max_tokens": 120, "temperature": 0,
      "prompt": "Tom of Lima ordered 12 red kites at 20 pesos each on 5 May 2021; he hates them."}'
 END
-wait "$server" || { cat "$work/log" >&2; exit 1; }
+wait "$server"

@@ -313,23 +313,26 @@ class Clock(datetime.datetime):
         return cls.fromtimestamp(NOW, datetime.UTC)
 
 
-def written(tokenizer, program, asked):
+chat_template_utils.datetime = Clock
+
+
+def reference(tokenizer, template, asked):
+    """Returns what Transformers writes, as (text, None), or (None, why) if it refuses."""
     asked = json.loads(json.dumps(asked))
     try:
-        return tokenizer.apply_chat_template(asked.pop("messages"), chat_template=program, tokenize=False, **asked)
-    except Exception:       # of Jinja and of Python, which Transformers lets through
-        return None
+        return tokenizer.apply_chat_template(asked.pop("messages"), chat_template=template, tokenize=False, **asked), None
+    except Exception as error:      # of Jinja and of Python, which Transformers lets through
+        return None, f"{type(error).__name__}: {error}"
 
 
 def main(path):
-    chat_template_utils.datetime = Clock
     model = ROOT / "tests/golden/tokenizer/llama3"
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(model / "tokenizer.json"), bos_token="<s>", eos_token="</s>")
     programs = [{"name": name, "program": program,
-                 "cases": [{"input": asked, "text": written(tokenizer, program, asked)} for asked in CONVERSATIONS]}
+                 "cases": [{"input": asked, "text": reference(tokenizer, program, asked)[0]} for asked in CONVERSATIONS]}
                 for name, program in FORMS.items()]
     values = {"messages": [USER], **VALUES}
-    constructs = [{"name": name, "program": program, "text": written(tokenizer, program, values)} for name, program in CONSTRUCTS]
+    constructs = [{"name": name, "program": program, "text": reference(tokenizer, program, values)[0]} for name, program in CONSTRUCTS]
     made = {"transformers": transformers.__version__, "jinja2": jinja2.__version__, "now": NOW, "bos": "<s>", "eos": "</s>",
             "programs": programs, "values": values, "constructs": constructs}
     Path(path).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")

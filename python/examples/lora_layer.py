@@ -46,12 +46,12 @@ def main() -> None:
     x = torch.randn(len(rows), 4096).half().cuda()
     layer.use(rows)     # once for each batch
     y = layer(x)
-    for i, name in enumerate(rows):
+    for i, adapter in enumerate(rows):
         want = layer.base(x[i])
-        if name:
-            lora = layer.adapters[name]
+        if adapter:
+            lora = layer.adapters[adapter]
             want = want + lora.scale * (x[i] @ lora.a.t()) @ lora.b
-        print(f"row {i}, {name or 'base'}: differs from PyTorch by {((y[i] - want).norm() / want.norm()).item():.1e}")
+        print(f"row {i}, {adapter or 'base'}: differs from PyTorch by {((y[i] - want).norm() / want.norm()).item():.1e}")
 
 
 if __name__ == "__main__":

@@ -117,7 +117,8 @@ class Plan:
             raise ValueError(f"{name} is {list(t.shape)}; [{rows} or more, {cols}] is needed")
 
     def _stream(self) -> int:
-        return torch.cuda.current_stream(self.device).cuda_stream
+        stream: int = torch.cuda.current_stream(self.device).cuda_stream
+        return stream
 
     def _call(self, function: str, *tensors: torch.Tensor) -> None:
         with torch.cuda.device(self.device):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 
 import pytest
+from cluster import Cluster
 from program import PROGRAM, ROOT
 from serving import Server
 from web_site import Site
@@ -125,7 +126,7 @@ def server():
 
 @pytest.fixture
 def serve():
-    """Start further servers; none outlives its test."""
+    """serve(OPTION...): a further server, of which nothing is left however the test ends."""
     started = []
 
     def start(*args):
@@ -134,3 +135,11 @@ def serve():
     yield start
     for one in started:
         one.end()
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """For scheduler, frontends and runners as processes of their own."""
+    c = Cluster(tmp_path)
+    yield c
+    c.close()

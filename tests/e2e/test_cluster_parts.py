@@ -24,13 +24,6 @@ LONG = wire.sampling(temperature=0.8, seed=11, ignore_eos=True)
 ADAPTERS = ["", "sql", "rot13", "french", "shout", "json"]
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    c = Cluster(tmp_path)
-    yield c
-    c.close()
-
-
 class Streams:
     """A frontend's bookkeeping: submits, takes tokens in order, submits again after a lost link."""
 

@@ -18,13 +18,6 @@ from serving import Served, Server, raw
 OLD, NEW = "the old secret of these tests", "the new secret of these tests"
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    c = Cluster(tmp_path)
-    yield c
-    c.close()
-
-
 class Stream:
     """A call that streams, read by a thread; `events` grows, and ends with the last line of a stream that is whole."""
 

@@ -19,6 +19,7 @@ from collections import Counter
 
 import pytest
 from conftest import PROGRAM, ROOT, SANITIZED
+from tenant_store import Store
 
 sys.path.insert(0, str(ROOT / "tools/demo"))
 
@@ -288,6 +289,23 @@ def test_demo_screen(columns):
     assert answers == {name: task.answer(SAMPLE) for name, task in TASKS.items()}
     assert "14 requests, 13 adapters, one base model" in screen
     assert all(len(line) <= 100 for line in screen.splitlines() if columns)
+
+
+def test_demo_beside_other_servers(tmp_path, monkeypatch):
+    """What the environment says is for those, not for the demo."""
+    store = Store(tmp_path / "store.db")
+    store.tenant("acme")
+    for name, value in [("STORE", store.url), ("API_KEY", "of another"), ("SECRET", "short")]:
+        monkeypatch.setenv(f"PUNICA_{name}", value)
+    assert "14 requests, 13 adapters" in run_demo()
+
+
+def test_demo_says_why_it_failed(tmp_path):
+    program = tmp_path / "punica"
+    program.write_text("#!/bin/sh\necho out of order >&2\nexit 3\n")
+    program.chmod(0o755)
+    done = subprocess.run([ROOT / "tools/demo.sh"], env={**os.environ, "PUNICA_BIN": str(program)}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "out of order" in done.stderr
 
 
 def test_demo_of_a_sentence_of_two_lines():

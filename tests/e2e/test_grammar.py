@@ -20,21 +20,12 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis_jsonschema import from_schema
 from openai import OpenAI
 from pydantic import BaseModel, Field
-from serving import Server
 
 sys.path.insert(0, str(ROOT / "tools"))
 import random_schemas  # noqa: E402
 
 SLOW = "dev" in str(PROGRAM)            # under sanitizers less is tried
 WALK = PROGRAM.parent / "tests/grammar_walk"
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    assert server.metric("punica_live_requests") == 0
-    assert server.stop() == 0
 
 
 @pytest.fixture(scope="module")

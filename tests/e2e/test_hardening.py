@@ -4,7 +4,6 @@ import re
 import subprocess
 
 import pytest
-from cluster import Cluster
 from conftest import PROGRAM
 from serving import Server
 
@@ -46,21 +45,17 @@ def assert_confined(pid):
         assert int(thread["CapEff"], 16) & ~(1 << 2 | 1 << 10) == 0, thread["CapEff"]
 
 
-def test_processes_give_up_what_they_do_not_need(tmp_path):
-    cluster = Cluster(tmp_path)
-    try:
-        scheduler = cluster.scheduler()
-        frontend = cluster.frontend()
-        runner = cluster.runner("--threads", 2)
-        cluster.wait_gpus(1)
-        worker, = runner.children()
-        for pid in scheduler.pid, frontend.pid, runner.pid, worker:
-            assert_confined(pid)
-        filters = {p: int(status(p)[0]["Seccomp_filters"]) for p in (runner.pid, worker)}
-        assert filters[worker] == filters[runner.pid] + 1
-        assert all(int(t["Seccomp_filters"]) == filters[worker] for t in status(worker))
-    finally:
-        cluster.close()
+def test_processes_give_up_what_they_do_not_need(cluster):
+    scheduler = cluster.scheduler()
+    frontend = cluster.frontend()
+    runner = cluster.runner("--threads", 2)
+    cluster.wait_gpus(1)
+    worker, = runner.children()
+    for pid in scheduler.pid, frontend.pid, runner.pid, worker:
+        assert_confined(pid)
+    filters = {p: int(status(p)[0]["Seccomp_filters"]) for p in (runner.pid, worker)}
+    assert filters[worker] == filters[runner.pid] + 1
+    assert all(int(t["Seccomp_filters"]) == filters[worker] for t in status(worker))
 
 
 def test_serve_gives_it_up_too():

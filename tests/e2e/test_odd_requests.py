@@ -5,8 +5,7 @@ it. 200 has no message: it is odd, and served. Nothing may hurt who comes next: 
 """
 import json
 
-import pytest
-from serving import Server, raw
+from serving import raw
 
 PROMPT, CHAT = "/v1/completions", "/v1/chat/completions"
 GOOD = {PROMPT: {"model": "demo", "prompt": "Eva from Rome", "max_tokens": 2, "temperature": 0},
@@ -107,14 +106,6 @@ def lines():
         for odd, status, says in table:
             body = {key: value for key, value in {**GOOD[path], **odd}.items() if value is not ABSENT}
             yield path, json.dumps(body).encode(), status, says
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    assert server.metric("punica_live_requests") == 0
-    assert server.stop() == 0
 
 
 def test_there_are_enough():

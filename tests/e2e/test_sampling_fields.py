@@ -9,13 +9,6 @@ from serving import Server, raw
 SENTENCE = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    assert server.stop() == 0
-
-
 def complete(server, **body):
     status, _, text = raw(server.address, "POST", "/v1/completions", json.dumps({"model": "demo", "prompt": SENTENCE, **body}).encode())
     assert status == 200, text

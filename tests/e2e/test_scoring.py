@@ -11,14 +11,6 @@ SENTENCE = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros ea
 LONG = " ".join([SENTENCE] * 6)         # longer than a step's share of scored rows
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    assert server.metric("punica_live_requests") == 0
-    assert server.stop() == 0
-
-
 def post(server, path, **body):
     status, _, text = raw(server.address, "POST", path, json.dumps(body).encode())
     assert status == 200, text

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import wire
-from cluster import SECRET, Cluster, wait_for
+from cluster import SECRET, wait_for
 
 N_STRANGERS, DESCRIPTORS = 3000, 300
 UPGRADE = (b"GET /punica/link HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -83,12 +83,11 @@ class Flood(threading.Thread):
 
 
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(cluster):
+    """With as many descriptors as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    c = Cluster(tmp_path)
-    yield c
-    c.close()
+    yield cluster
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 

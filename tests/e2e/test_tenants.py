@@ -88,19 +88,6 @@ def soon(condition, what):
     return wait_for(condition, what, 10)
 
 
-@pytest.fixture
-def own_server():
-    """own_server(OPTION...): a server for one test, of which nothing is left however the test ends."""
-    made = []
-
-    def make(*options):
-        made.append(Server(*options))
-        return made[-1]
-    yield make
-    for server in made:
-        server.end()
-
-
 def test_no_key(server, store):
     for client in (Client(server.address), Client(server.address, "pk-" + "0" * 64), Client(server.address, "")):
         assert client.get("/v1/models")[0] == 401
@@ -308,11 +295,11 @@ def test_cached_tokens_are_those_that_clients_are_told(server, store):
     soon(lambda: [json.loads(line)["cached_tokens"] for line in store("usage", "cached", "--json").splitlines()] == [told], f"{told} are in the store")
 
 
-def test_fair_share(store, own_server):
+def test_fair_share(store, serve):
     """One tenant's forty do not stand before another's one: it is among the first that begin when places fall free."""
     own = Store(store.url + "-share")
     greedy, modest = (own.tenant(name, adapters=["sql"]) for name in ("greedy", "modest"))
-    server = own_server("--store", own.url, "--max-batch", 8)
+    server = serve("--store", own.url, "--max-batch", 8)
 
     def ask(key, max_tokens):
         assert Client(server.address, key).ask("sql", max_tokens=max_tokens, ignore_eos=True)[0] == 200
@@ -332,11 +319,11 @@ def test_fair_share(store, own_server):
     assert server.stop() == 0
 
 
-def test_priority(store, own_server):
+def test_priority(store, serve):
     """vLLM's field: within a tenant lower is earlier, and another tenant's request is not behind it."""
     own = Store(store.url + "-priority")
     clients = [own.tenant(name, adapters=["sql"]) for name in ("first", "second")]
-    server = own_server("--store", own.url, "--max-batch", 1)
+    server = serve("--store", own.url, "--max-batch", 1)
     first, second = (Client(server.address, key) for key in clients)
     tokens = {"late": 20, "usual": 21, "early": 22, "next": 23, "other": 24}         # which it is known by in the log
 
@@ -362,11 +349,11 @@ def test_priority(store, own_server):
     assert server.stop() == 0
 
 
-def test_connections_are_shared(store, own_server):
+def test_connections_are_shared(store, serve):
     """A tenant with more calls than there may be connections does not keep others from coming in."""
     own = Store(store.url + "-connections")
     greedy, modest = own.tenant("greedy", adapters=["sql"]), own.tenant("modest", adapters=["sql"])
-    server = own_server("--store", own.url, "--max-connections", 40)
+    server = serve("--store", own.url, "--max-connections", 40)
     answers, crowd = [], Client(server.address, greedy)
 
     def ask(_):
@@ -476,12 +463,12 @@ def test_admin_is_for_operators(server, store):
     assert Client(server.address).get("/v1/usage")[0] == 401
 
 
-def test_the_operators_key_is_changed_while_a_server_runs(store, tmp_path, own_server):
+def test_the_operators_key_is_changed_while_a_server_runs(store, tmp_path, serve):
     """In steps, with a SIGHUP behind each; what is no good changes nothing."""
     path, other = tmp_path / "key", "another operator's key, as long"
     path.touch(0o600)
     path.write_text(ADMIN)
-    server = own_server("--store", store.url, "--admin-key-file", path)
+    server = serve("--store", store.url, "--admin-key-file", path)
 
     def change(lines):
         path.write_text(lines)
@@ -519,11 +506,11 @@ def test_admin_api_says_what_is_wrong(server):
     assert admin("POST", "tenants", {"name": "twice"})[0] == 201 and admin("POST", "tenants", {"name": "twice"})[0] == 409
 
 
-def test_full_disk(store, admin_key, own_server):
+def test_full_disk(store, admin_key, serve):
     """The store's disk is full for a while: requests go on, and what they used is written later."""
     own = Store(store.url + "-full")
     key = own.tenant("full", adapters=["sql"])
-    server = own_server("--store", own.url)
+    server = serve("--store", own.url)
     assert "tenants   1\n" in server.banner and "Bearer $KEY" in server.banner
     client = Client(server.address, key)
     assert client.ask("sql", max_tokens=3, ignore_eos=True)[0] == 200
@@ -539,11 +526,11 @@ def test_full_disk(store, admin_key, own_server):
     assert server.stop() == 0
 
 
-def test_large_bodies_leave_room_for_others(tmp_path, own_server):
+def test_large_bodies_leave_room_for_others(tmp_path, serve):
     """A tenant that holds all the memory it is given for bodies does not shut another out of its own."""
     store, size = Store(tmp_path / "store.db"), 700 << 10
     keys = [store.tenant(name, "--base", "yes") for name in ("greedy", "modest")]
-    server = own_server("--store", store.url, "--max-memory", 8 << 20)
+    server = serve("--store", store.url, "--max-memory", 8 << 20)
     wait_for(lambda: server.metric("punica_live_requests") == 0, "it answers")
 
     def begin(key, n_sent):
@@ -637,7 +624,7 @@ def test_postgres_goes_away(postgres, tmp_path):
         cluster.close()
 
 
-def test_listening_elsewhere(punica, tmp_path, own_server):
+def test_listening_elsewhere(punica, tmp_path, serve):
     """Without keys it is open on this host only."""
     for where in (["--host", "0.0.0.0"], ["--listen", "[::]:0"], ["--listen", "192.0.2.1:80"]):
         said = punica.refuses("serve", *where)
@@ -646,7 +633,7 @@ def test_listening_elsewhere(punica, tmp_path, own_server):
     assert "of its own" in punica.refuses("serve", "--store", tmp_path / "x.db", "--api-key", "a-key-of-some-length")
     assert "--admin-key-file" in punica.refuses("serve", "--admin-key-file", tmp_path / "key")
     assert "needs a name" in punica.refuses("serve", "--store", "")
-    server = own_server("--listen", "0.0.0.0:0", "--open")
+    server = serve("--listen", "0.0.0.0:0", "--open")
     assert server.stop() == 0
 
 

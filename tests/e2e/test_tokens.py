@@ -9,13 +9,6 @@ SENTENCE = "On March 5, 2021, Eva from Rome bought 3 green lamps. ☃ <|im_end|>
 CHAT = [{"role": "user", "content": SENTENCE}]
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    assert server.stop() == 0
-
-
 def post(server, path, body, status=200, **headers):
     got, _, text = raw(server.address, "POST", path, json.dumps(body).encode(), headers)
     assert got == status, text
