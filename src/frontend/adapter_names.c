@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -20,7 +21,8 @@ const char *adapter_name_split(const char *full, char owner[ADAPTER_OWNER])
     return slash + 1;
 }
 
-int adapter_names_check(const adapter_names *n, const char *full, err *e)
+/* Checks the form of a name. */
+static int check_name(const adapter_names *n, const char *full, err *e)
 {
     char owner[ADAPTER_OWNER];
     json_t *utf8 = json_string(full); /* NULL unless it is that */
@@ -131,7 +133,7 @@ static store_result change(const adapter_names *n, const char *who, const char *
 {
     char owner[ADAPTER_OWNER];
     const char *name = adapter_name_split(d->full, owner);
-    if (adapter_names_check(n, d->full, e))
+    if (check_name(n, d->full, e))
         return d->add || d->asks ? STORE_BAD : absent(d, e);
     return store_change_adapter(n->store, who, action, owner, name, edit_record, d, e);
 }
@@ -143,7 +145,7 @@ store_result adapter_names_may_add(const adapter_names *n, const char *full, boo
     adapter_record record;
     err none;
     *room = INT64_MAX;
-    if (adapter_names_check(n, full, e))
+    if (check_name(n, full, e))
         return STORE_BAD;
     if (!n->store) {
         if (replace || registry_read(n->disk, full, &record, &none))
@@ -215,7 +217,7 @@ store_result adapter_names_read(const adapter_names *n, const char *full, adapte
     if (!n->store)
         return registry_read(n->disk, full, out, e) ? STORE_ABSENT : STORE_OK;
     const char *name = adapter_name_split(full, owner);
-    if (adapter_names_check(n, full, e))
+    if (check_name(n, full, e))
         return STORE_ABSENT;
     if (store_read_records(n->store, owner, name, take_record, &r, e) || r.bad)
         return STORE_FAILED;
@@ -254,7 +256,7 @@ adapter_version adapter_names_version(const source *s, const char *text, const f
     adapter_version v = {.source = s->shown,
                          .revision = (char *)got->revision,
                          .by = (char *)by,
-                         .at = time(NULL),
+                         .at = (time_t)clock_wall(),
                          .bytes = (int64_t)got->bytes,
                          .rank = got->rank,
                          .trusted = trusted};

@@ -19,9 +19,6 @@ typedef struct {
 enum { ADAPTER_OWNER = 65 };
 const char *adapter_name_split(const char *full, char owner[ADAPTER_OWNER]);
 
-/* Checks the form of a name: 0, or -1 with e set. */
-int adapter_names_check(const adapter_names *n, const char *full, err *e);
-
 /* Checks whether the name could be added now, before anything is fetched. *room: how many bytes it may have. */
 store_result adapter_names_may_add(const adapter_names *n, const char *full, bool replace, bool trusted, int64_t *room,
                                    err *e);

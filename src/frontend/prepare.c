@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "frontend/conversation.h"
@@ -64,7 +65,7 @@ static int chat_text(const prepare_tools *w, prepared *p, buf *out, text_spans *
     chat_input in = r->conversation;
     json_t *messages = conversation_for(t, in.messages);
     in.messages = messages;
-    int rc = chat_template_write(t, &in, time(NULL), out, own, e);
+    int rc = chat_template_write(t, &in, (time_t)clock_wall(), out, own, e);
     json_decref(messages);
     if (rc == 0)
         r->parts.thinks = thinking_of(r, t, out);
@@ -257,8 +258,9 @@ prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_
     return go_on(&w, begin(&w, seen, shape, body, n));
 }
 
-prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
-                       size_t n, const atomic_bool *stop)
+/* Does the same on a thread that others wait for. NULL: it would take long, because of its grammar. */
+static prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape,
+                              const char *body, size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context), true};
     return go_on(&w, begin(&w, seen, shape, body, n));

@@ -11,7 +11,7 @@ const store_tenant *store_find_tenant(const store_directory *d, const char *name
     return NULL;
 }
 
-json_t *store_key_json(const store_key *k)
+static json_t *key_json(const store_key *k)
 {
     return json_pack("{s:s, s:I, s:o}", "name", k->name, "created", (json_int_t)k->created, "expires",
                      k->expires ? json_integer(k->expires) : json_null());
@@ -22,7 +22,7 @@ json_t *store_tenant_json(const store_directory *d, const store_tenant *t)
     json_t *keys = json_array(), *grants = json_array();
     for (size_t i = 0; i < d->n_keys; i++)
         if (strcmp(d->key[i].tenant, t->name) == 0)
-            json_array_append_new(keys, store_key_json(&d->key[i]));
+            json_array_append_new(keys, key_json(&d->key[i]));
     for (size_t i = 0; i < d->n_grants; i++)
         if (strcmp(d->grant[i].tenant, t->name) == 0)
             json_array_append_new(grants, json_string(d->grant[i].adapter));
