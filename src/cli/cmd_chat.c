@@ -16,9 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backend/group.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/commands.h"
+#include "cli/engine_args.h"
 #include "cli/local_engine.h"
 #include "cli/tree.h"
 #include "frontend/conversation.h"
@@ -87,7 +88,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     s->temperature = s->top_p = s->min_p = -1;
     s->top_k = s->max_tokens = -1;
     if (getrandom(&s->seed, sizeof s->seed, 0) < 0)
-        s->seed = (uint64_t)time(NULL);
+        s->seed = (uint64_t)clock_wall();
     local_engine_args *l = &a->engine;
     const char *model_dir = NULL;
     const option options[] = {
@@ -103,13 +104,13 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"min-p", OPT_FLOAT, &s->min_p, "P", "drop tokens under P times the likeliest (0: off)", 0, 1},
         {"seed", OPT_U64, &s->seed, "N", "of the randomness (another each time)"},
         {"Engine"},
-        {"device", OPT_STRING, &l->device, "NAME", DEVICE_HELP},
-        {"tp", OPT_INT, &l->tp, "N", TP_HELP, 1, MAX_RANKS},
-        {"weights", OPT_STRING, &l->weights, "FORM", WEIGHTS_HELP},
-        {"kv", OPT_STRING, &l->kv, "FORM", KV_HELP},
-        {"threads", OPT_INT, &l->threads, "N", "CPU threads (all cores)", 1, 1024},
-        {"memory-share", OPT_DOUBLE, &l->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
-        {"kv-pages", OPT_INT, &l->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
+        DEVICE_OPTION(l),
+        TP_OPTION(l),
+        WEIGHTS_OPTION(l),
+        KV_OPTION(l),
+        THREADS_OPTION(l),
+        MEMORY_SHARE_OPTION(l),
+        KV_PAGES_OPTION(l),
         {NULL}};
     const command_line c = {.usage = "punica chat [DIR] [--adapter NAME=DIR] [--system TEXT] [options]",
                             .about = "Talk to a base model, or to one of its adapters. Every line is a message, and "
@@ -206,7 +207,7 @@ static int write_prompt(talk *k, ids *out, err *e)
     buf text = {0};
     text_spans own = {0};
     const chat_input in = {.messages = messages, .add_generation_prompt = true};
-    int rc = chat_template_write(c, &in, time(NULL), &text, &own, e);
+    int rc = chat_template_write(c, &in, (time_t)clock_wall(), &text, &own, e);
     if (rc == 0)
         rc = tokenizer_encode_within(k->l.t, text.data, text.len, false,
                                      &(encode_limits){.max_ids = SIZE_MAX, .own = &own}, out, e);

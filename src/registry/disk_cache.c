@@ -205,7 +205,7 @@ static void clean(const disk_cache *c)
         log_warn("%s: %s", c->trash, strerror(errno));
     add_folder(&l, c->downloads, false);
     for (size_t i = 0; i < l.n; i++)
-        if (l.at[i].used.tv_sec < time(NULL) - PATIENCE_S)
+        if (l.at[i].used.tv_sec < (time_t)clock_wall() - PATIENCE_S)
             drop(c, l.at[i].path);
     free_items(&l);
 }
