@@ -315,7 +315,10 @@ static void change_adapter(routes *r, http_exchange *x)
 {
     const http_head *h = http_exchange_head(x);
     if (!r->adapters) {
-        refuse(r, x, NULL);
+        api_error e;
+        api_error_set(&e, 404, NULL, "unknown_url", "%.200s: this server was started without --adapter-updates",
+                      h->path);
+        send_error(r, x, "other", &e);
         return;
     }
     adapter_change *w = XNEW(adapter_change);
