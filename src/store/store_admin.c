@@ -11,9 +11,10 @@
 #include <time.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "store/transaction.h"
 
-enum { MAX_NAME = 64, MAX_ADAPTER = 256, MAX_WEIGHT = 1000 };
+enum { MAX_NAME = 64, MAX_ADAPTER = 256 };
 #define MAX_LIMIT INT64_C(1000000000000)
 
 /* A change, and its line in the audit log. */
@@ -50,7 +51,7 @@ store_result end_change(sql *db, int64_t number, const char *who, const char *ac
 {
     params p = {0};
     params_number(&p, number);
-    params_number(&p, time(NULL));
+    params_number(&p, (int64_t)clock_wall());
     params_text(&p, who);
     params_text(&p, action);
     params_text(&p, tenant);
@@ -100,9 +101,15 @@ static store_result add_tenant(sql *db, const change *c, err *e)
         return there < 0 ? STORE_FAILED : refuse(STORE_TAKEN, e, "there is a tenant \"%s\" already", t->name);
     params p = {0};
     params_text(&p, t->name);
-    const int64_t number[] = {
-        t->base,    t->weight,       t->in_flight,        t->waiting, t->requests_per_minute, t->tokens_per_minute,
-        time(NULL), t->max_adapters, t->max_adapter_bytes};
+    const int64_t number[] = {t->base,
+                              t->weight,
+                              t->in_flight,
+                              t->waiting,
+                              t->requests_per_minute,
+                              t->tokens_per_minute,
+                              (int64_t)clock_wall(),
+                              t->max_adapters,
+                              t->max_adapter_bytes};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
     return run_one(
@@ -135,7 +142,7 @@ static store_result add_key(sql *db, const change *c, err *e)
     if (there)
         return there < 0 ? STORE_FAILED : refuse(STORE_TAKEN, e, "it has a key \"%s\" already", k->name);
     params_text(&p, hex);
-    params_number(&p, time(NULL));
+    params_number(&p, (int64_t)clock_wall());
     params_number(&p, k->expires);
     return run_one(db, "INSERT INTO api_key (tenant, name, digest, created, expires) VALUES ($1, $2, $3, $4, $5)", &p,
                    STORE_FAILED, "%s", "", e);
@@ -232,9 +239,10 @@ static store_result check_tenant(const store_tenant *t, err *e)
     for (size_t i = 0; i < sizeof limit / sizeof *limit; i++)
         if (limit[i] < 0 || limit[i] > MAX_LIMIT)
             return refuse(STORE_BAD, e, "a limit is 0 (none) or more, up to 10^12%s", "");
-    if (t->weight < 1 || t->weight > MAX_WEIGHT)
-        return refuse(STORE_BAD, e, "a weight is 1 to 1000%s", "");
-    return STORE_OK;
+    if (t->weight >= 1 && t->weight <= STORE_MAX_WEIGHT)
+        return STORE_OK;
+    err_set(e, "a weight is 1 to %d", STORE_MAX_WEIGHT);
+    return STORE_BAD;
 }
 
 static store_result check_pattern(const char *text, err *e)
