@@ -20,12 +20,7 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    const option options[] = {
-        {"model", OPT_STRING, &a->model_dir, "DIR", "the base model; only its config.json is read"},
-        {"adapter-files", OPT_STRING, &a->sources.fetch.files_under, "DIR",
-         "file: sources may lie in this folder (none may)"},
-        SOURCE_OPTIONS(&a->sources),
-        {NULL}};
+    const option options[] = {FETCHER_OPTIONS(&a->sources, a->model_dir), {NULL}};
     const command_line c = {.usage = "punica fetcher --model DIR --cache DIR [options] 3<WANT 4>FETCHED",
                             .about = "Fetch one adapter. A runner starts this; see punica runner --help.",
                             .options = options};

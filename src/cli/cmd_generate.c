@@ -11,10 +11,10 @@
 
 #include "base/clock.h"
 #include "backend/devices.h"
-#include "backend/group.h"
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/completions.h"
+#include "cli/engine_args.h"
 #include "cli/local_engine.h"
 #include "cli/prompts.h"
 
@@ -39,8 +39,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     *a = (arguments){.sampling = sampling_default(), .engine = local_engine_args_default()};
     local_engine_args *l = &a->engine;
     const option options[] = {
-        {"model", OPT_STRING, &l->model_dir, "DIR", "the base model: a Hugging Face model directory"},
-        {"adapter", OPT_LIST, &l->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
+        MODEL_OPTION(l),
+        ADAPTER_OPTION(&l->adapters),
         {"prompt", OPT_STRING, &a->prompt, "TEXT", "complete this with the base and every adapter (standard input)"},
         {"prompts", OPT_STRING, &a->prompts_file, "FILE", "complete these: JSON lines, - for standard input"},
         {"json", OPT_FLAG, &a->json, NULL, "write one JSON object a line, in input order"},
@@ -53,16 +53,16 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"min-p", OPT_FLOAT, &a->sampling.min_p, "P", "drop tokens under P times the likeliest; 0: off (%)", 0, 1},
         {"seed", OPT_U64, &a->sampling.seed, "N", "of the randomness (%)"},
         {"Engine"},
-        {"device", OPT_STRING, &l->device, "NAME", DEVICE_HELP},
-        {"tp", OPT_INT, &l->tp, "N", TP_HELP, 1, MAX_RANKS},
-        {"weights", OPT_STRING, &l->weights, "FORM", WEIGHTS_HELP},
-        {"kv", OPT_STRING, &l->kv, "FORM", KV_HELP},
-        {"max-batch", OPT_INT, &l->max_batch, "N", MAX_BATCH_HELP, 1, 4096},
-        {"itl-target", OPT_INT, &l->itl_target, "MS", ITL_TARGET_HELP, 1, 60000},
-        {"threads", OPT_INT, &l->threads, "N", "CPU threads (all cores)", 1, 1024},
-        {"memory-share", OPT_DOUBLE, &l->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
-        {"no-prefix-cache", OPT_FLAG, &l->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},
-        {"kv-pages", OPT_INT, &l->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
+        DEVICE_OPTION(l),
+        TP_OPTION(l),
+        WEIGHTS_OPTION(l),
+        KV_OPTION(l),
+        MAX_BATCH_OPTION(l),
+        ITL_TARGET_OPTION(l),
+        THREADS_OPTION(l),
+        MEMORY_SHARE_OPTION(l),
+        NO_PREFIX_CACHE_OPTION(l),
+        KV_PAGES_OPTION(l),
         {NULL}};
     const command_line c = {
         .usage = "punica generate --model DIR [--adapter NAME=DIR]... [--prompt TEXT | --prompts FILE]",
