@@ -73,7 +73,7 @@ static void send_news(call *c, choice *k)
 
 /* Sends a stream what is new of a choice; ends the choice when its output is complete, and the call with its last
  * choice. To be called after anything has happened to the choice. The call may be gone afterwards. */
-static void tell(call *c, choice *k)
+static void advance(call *c, choice *k)
 {
     if (c->p->asked.stream && answer_has_news(&k->a)) {
         if (!c->begun)
@@ -139,7 +139,7 @@ static void after_tokens(void *ctx)
     if (pay_for_output(k, &e))
         call_fail(k->owner, &e);
     else
-        tell(k->owner, k);
+        advance(k->owner, k);
 }
 
 /* What a client is told of a request that ended before its output was complete. */
@@ -185,7 +185,7 @@ static void on_end(void *ctx, EndReason why, const char *message, double retry_a
     k->id = 0;
     if (why == END_REASON__STOP || why == END_REASON__LENGTH) {
         answer_finish(&k->a, why == END_REASON__STOP ? ANSWER_STOP : ANSWER_LENGTH);
-        tell(k->owner, k);
+        advance(k->owner, k);
         return;
     }
     api_error e;

@@ -91,7 +91,7 @@ static void start_next(fetches *f)
     }
 }
 
-static void tell(fetching *g)
+static void answer_waiting(fetching *g)
 {
     for (fetch_wait *w; (w = TAILQ_FIRST(&g->waiting));) {
         TAILQ_REMOVE(&g->waiting, w, entry);
@@ -113,7 +113,7 @@ static void done(task *t)
         histogram_add(&f->times, g->seconds);
         log_info("adapter %s, %.12s, was fetched in %.3f s", g->name, g->id, g->seconds);
     }
-    tell(g);
+    answer_waiting(g);
     if (g->status == 0)
         disk_cache_unpin(&g->pin);
     free_fetching(g);

@@ -80,8 +80,8 @@ static size_t before_mark(const input *in, size_t from, const char *mark)
     return at;
 }
 
-/* Tells text up to `end`; blanks at its end wait for what comes behind them. */
-static void tell(output_parts *p, buf *part, const input *in, size_t end)
+/* Adds text up to `end`; blanks at its end wait for what comes behind them. */
+static void add_text(output_parts *p, buf *part, const input *in, size_t end)
 {
     while (end > p->at && isspace((unsigned char)in->text[end - 1]))
         end--;
@@ -114,7 +114,7 @@ static bool read_reasoning(output_parts *p, const input *in)
     if (p->reasoning.len == 0 && may_begin(in, p->at, THINK))
         return false;
     size_t end = find(in, p->at, THOUGHT);
-    tell(p, &p->reasoning, in, end == SIZE_MAX ? before_mark(in, p->at, THOUGHT) : end);
+    add_text(p, &p->reasoning, in, end == SIZE_MAX ? before_mark(in, p->at, THOUGHT) : end);
     if (end == SIZE_MAX)
         return false;
     p->at = end + strlen(THOUGHT);
@@ -149,7 +149,7 @@ static void tell_rest(output_parts *p, const input *in)
     if (p->n_calls == 0)
         buf_add(&p->content, in->text + p->at, in->n - p->at);
     else
-        tell(p, &p->content, in, in->n);
+        add_text(p, &p->content, in, in->n);
     p->at = in->n;
 }
 
@@ -186,7 +186,7 @@ static bool read_content(output_parts *p, const input *in)
     }
     size_t end = at != SIZE_MAX ? at : mark ? before_mark(in, p->at, mark) : in->n;
     p->any_content |= end > first;
-    tell(p, &p->content, in, end);
+    add_text(p, &p->content, in, end);
     if (at != SIZE_MAX)
         enter_call(p, at);
     return at != SIZE_MAX;

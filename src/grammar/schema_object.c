@@ -20,14 +20,14 @@ typedef struct {
 typedef struct {
     const json_t *owner, *is;
     const dfa *names;
-} pattern; /* owner: the schema that has it */
+} property_pattern; /* owner: the schema that has it */
 
 typedef struct {
     schema *s;
     const all_of *list;
     property *at; /* [n] in order */
     int n, cap;
-    pattern pattern[MAX_PATTERNS];
+    property_pattern pattern[MAX_PATTERNS];
     int n_patterns;
     int min, max; /* properties */
     bool open;    /* there may be others: asked for, or no property is declared */
@@ -84,7 +84,7 @@ static void read_patterns(object *o, const json_t *m)
     {
         if (o->n_patterns == MAX_PATTERNS)
             build_fail(o->s->b, "more than %d \"patternProperties\" are not served", MAX_PATTERNS);
-        o->pattern[o->n_patterns++] = (pattern){m, is, regex_language(o->s->b, text, n, REGEX_SOMEWHERE)};
+        o->pattern[o->n_patterns++] = (property_pattern){m, is, regex_language(o->s->b, text, n, REGEX_SOMEWHERE)};
     }
 }
 
