@@ -33,7 +33,7 @@ typedef struct {
     const char *system, *template_file;
     sampling_params sampling; /* below 0: the model's own default */
     char *demo_model;         /* owned; NULL: another model */
-} arguments;
+} chat_args;
 
 typedef struct {
     local_engine l;
@@ -81,9 +81,9 @@ static bool wait_for_input(void)
     return !interrupted; /* if it came together with input, poll() may report only the input */
 }
 
-static int parse(arguments *a, int argc, char **argv, err *e)
+static int parse(chat_args *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.sampling = sampling_default(), .engine = local_engine_args_default()};
+    *a = (chat_args){.sampling = sampling_default(), .engine = local_engine_args_default()};
     sampling_params *s = &a->sampling;
     s->temperature = s->top_p = s->min_p = -1;
     s->top_k = s->max_tokens = -1;
@@ -139,7 +139,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
 }
 
 /* Sets what the command line leaves open to the model's defaults. */
-static int fill_sampling(talk *k, const arguments *a, err *e)
+static int fill_sampling(talk *k, const chat_args *a, err *e)
 {
     sampling_defaults d;
     if (sampling_defaults_read(&d, "auto", a->engine.model_dir, e))
@@ -156,7 +156,7 @@ static int fill_sampling(talk *k, const arguments *a, err *e)
 }
 
 /* Loads the chat templates. A file that is given is used alone; else an adapter's own comes before the base's. */
-static int load_templates(talk *k, const arguments *a, err *e)
+static int load_templates(talk *k, const chat_args *a, err *e)
 {
     if (!(k->base = chat_template_load(a->engine.model_dir, a->template_file, e)))
         return -1;
@@ -175,7 +175,7 @@ static void add_message(talk *k, const char *role, const char *text)
     json_array_append_new(k->messages, json_pack("{s:s, s:o}", "role", role, "content", json_text(text)));
 }
 
-static int talk_open(talk *k, const arguments *a, err *e)
+static int talk_open(talk *k, const chat_args *a, err *e)
 {
     if (local_engine_open(&k->l, &a->engine, e) || fill_sampling(k, a, e) || load_templates(k, a, e) ||
         local_engine_start(&k->l, &a->engine, e))
@@ -376,7 +376,7 @@ static int converse(talk *k, err *e)
 
 int cmd_chat(int argc, char **argv)
 {
-    arguments a;
+    chat_args a;
     talk k = {0};
     err e;
     int parsed = parse(&a, argc, argv, &e), code = parsed > 0 ? 0 : 2;

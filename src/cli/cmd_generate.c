@@ -25,7 +25,7 @@ typedef struct {
     const char *prompt, *prompts_file;
     bool json;
     sampling_params sampling;
-} arguments;
+} generate_args;
 
 typedef struct {
     local_engine l;
@@ -34,9 +34,9 @@ typedef struct {
     double seconds; /* from the first step to the last */
 } batch_job;
 
-static int parse(arguments *a, int argc, char **argv, err *e)
+static int parse(generate_args *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.sampling = sampling_default(), .engine = local_engine_args_default()};
+    *a = (generate_args){.sampling = sampling_default(), .engine = local_engine_args_default()};
     local_engine_args *l = &a->engine;
     const option options[] = {
         MODEL_OPTION(l),
@@ -86,7 +86,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
 }
 
 /* Adds the text as a prompt of the base and of every adapter. */
-static int add_text(batch_job *j, const arguments *a, const char *text, err *e)
+static int add_text(batch_job *j, const generate_args *a, const char *text, err *e)
 {
     if (prompts_add_text(&j->in, NULL, text, j->l.t, &a->sampling, e))
         return -1;
@@ -97,7 +97,7 @@ static int add_text(batch_job *j, const arguments *a, const char *text, err *e)
 }
 
 /* Adds standard input as one text, without a newline at its end. */
-static int add_input(batch_job *j, const arguments *a, err *e)
+static int add_input(batch_job *j, const generate_args *a, err *e)
 {
     buf text = {0};
     char part[4096];
@@ -114,7 +114,7 @@ static int add_input(batch_job *j, const arguments *a, err *e)
     return status;
 }
 
-static int read_prompts(batch_job *j, const arguments *a, err *e)
+static int read_prompts(batch_job *j, const generate_args *a, err *e)
 {
     if (a->prompt)
         return add_text(j, a, a->prompt, e);
@@ -142,7 +142,7 @@ static int check_adapters(const batch_job *j, err *e)
     return 0;
 }
 
-static int batch_job_open(batch_job *j, const arguments *a, err *e)
+static int batch_job_open(batch_job *j, const generate_args *a, err *e)
 {
     if (local_engine_open(&j->l, &a->engine, e) || read_prompts(j, a, e) || check_adapters(j, e))
         return -1;
@@ -215,7 +215,7 @@ static void interrupt(int number)
 }
 
 /* Steps until all is done or Ctrl-C comes, and writes what is done. What is not is kept for completions_finish(). */
-static int run(batch_job *j, err *e)
+static int run_prompts(batch_job *j, err *e)
 {
     engine *g = j->l.g;
     bool progress = isatty(STDERR_FILENO) && (j->in.n > 1 || !isatty(STDOUT_FILENO));
@@ -254,7 +254,7 @@ static void print_facts(const batch_job *j, const engine_stats *s)
 
 int cmd_generate(int argc, char **argv)
 {
-    arguments a;
+    generate_args a;
     batch_job j = {0};
     err e;
     int code = 2, parsed = parse(&a, argc, argv, &e);
@@ -268,7 +268,7 @@ int cmd_generate(int argc, char **argv)
                 err_wrap(&e, "prompts line %d", j.in.at[i].line);
             goto out;
         }
-    if (run(&j, &e) == 0) {
+    if (run_prompts(&j, &e) == 0) {
         engine_stats s = engine_get_stats(j.l.g);
         code = completions_finish(&j.out) ? 1 : 0;
         if (!a.json)

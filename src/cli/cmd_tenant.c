@@ -26,7 +26,7 @@ typedef struct {
     double requests, tokens, adapters, adapter_bytes;
     bool json, by_hour;
     char who[STORE_USER];
-} arguments;
+} tenant_args;
 
 #define STORE_OPTION(a) {"store", OPT_STRING, &(a)->store, "URL", STORE_HELP}
 #define JSON_OPTION(a) {"json", OPT_FLAG, &(a)->json, NULL, "as JSON"}
@@ -104,7 +104,7 @@ static int apply_limit(const char *name, double given, int64_t *limit, err *e)
 }
 
 /* Sets those settings of t that were given. */
-static int apply_settings(const arguments *a, store_tenant *t, err *e)
+static int apply_settings(const tenant_args *a, store_tenant *t, err *e)
 {
     if (a->base && parse_base(a->base, &t->base, e))
         return -1;
@@ -126,7 +126,7 @@ static int ended(store_result r)
 
 /* Each command, on an open store. */
 
-static int add(store *s, const arguments *a, err *e)
+static int add(store *s, const tenant_args *a, err *e)
 {
     store_tenant t = {.name = a->word[0], .weight = STORE_WEIGHT};
     return apply_settings(a, &t, e) ? -1 : ended(store_add_tenant(s, a->who, &t, e));
@@ -137,22 +137,22 @@ static int edit_tenant(void *ctx, store_tenant *t, err *e)
     return apply_settings(ctx, t, e);
 }
 
-static int limit(store *s, const arguments *a, err *e)
+static int limit(store *s, const tenant_args *a, err *e)
 {
     return ended(store_change_tenant(s, a->who, a->word[0], edit_tenant, (void *)a, e));
 }
 
-static int remove_one(store *s, const arguments *a, err *e)
+static int remove_one(store *s, const tenant_args *a, err *e)
 {
     return ended(store_remove_tenant(s, a->who, a->word[0], e));
 }
 
-static int grant(store *s, const arguments *a, err *e)
+static int grant(store *s, const tenant_args *a, err *e)
 {
     return ended(store_add_grant(s, a->who, &(store_grant){a->word[0], a->word[1]}, e));
 }
 
-static int ungrant(store *s, const arguments *a, err *e)
+static int ungrant(store *s, const tenant_args *a, err *e)
 {
     return ended(store_remove_grant(s, a->who, &(store_grant){a->word[0], a->word[1]}, e));
 }
@@ -196,7 +196,7 @@ static void print_tenant(const store_directory *d, const store_tenant *t)
 }
 
 /* Prints all tenants, or the one that is named. */
-static int show(store *s, const arguments *a, err *e)
+static int show(store *s, const tenant_args *a, err *e)
 {
     store_directory *d = store_read_directory(s, e);
     const store_tenant *one = d && a->word[0] ? store_find_tenant(d, a->word[0]) : NULL;
@@ -214,7 +214,7 @@ static int show(store *s, const arguments *a, err *e)
     return rc;
 }
 
-static int key_add(store *s, const arguments *a, err *e)
+static int key_add(store *s, const tenant_args *a, err *e)
 {
     char text[STORE_KEY_TEXT];
     store_key k = {.tenant = a->word[0], .name = a->word[1]};
@@ -225,7 +225,7 @@ static int key_add(store *s, const arguments *a, err *e)
     return 0;
 }
 
-static int key_expire(store *s, const arguments *a, err *e)
+static int key_expire(store *s, const tenant_args *a, err *e)
 {
     int64_t at = 0;
     if (!a->expires)
@@ -233,19 +233,19 @@ static int key_expire(store *s, const arguments *a, err *e)
     return parse_expiry(a->expires, &at, e) ? -1 : ended(store_expire_key(s, a->who, a->word[0], a->word[1], at, e));
 }
 
-static int key_revoke(store *s, const arguments *a, err *e)
+static int key_revoke(store *s, const tenant_args *a, err *e)
 {
     return ended(store_remove_key(s, a->who, a->word[0], a->word[1], e));
 }
 
 /* Rows of usage, by hour or summed up over all hours. */
 typedef struct {
-    const arguments *a;
+    const tenant_args *a;
     store_usage *sum;
     size_t n, cap;
 } usage_sums;
 
-static void print_usage(const arguments *a, const store_usage *u)
+static void print_usage(const tenant_args *a, const store_usage *u)
 {
     if (a->json) {
         json_t *o = store_usage_json(u);
@@ -285,7 +285,7 @@ static void add_usage(void *ctx, const store_usage *u)
     s->sum[i].output += u->output;
 }
 
-static int usage(store *s, const arguments *a, err *e)
+static int usage(store *s, const tenant_args *a, err *e)
 {
     store_period p = {.tenant = a->word[0], .to = INT64_MAX / 3600};
     usage_sums sums = {.a = a};
@@ -305,7 +305,7 @@ static int usage(store *s, const arguments *a, err *e)
 
 static void print_audit(void *ctx, const store_audit *l)
 {
-    const arguments *a = ctx;
+    const tenant_args *a = ctx;
     if (a->json) {
         print_json(store_audit_json(l));
         return;
@@ -314,7 +314,7 @@ static void print_audit(void *ctx, const store_audit *l)
     printf("  %-16s %-16s %-20s %s\n", l->who, l->action, l->tenant, l->detail);
 }
 
-static int audit(store *s, const arguments *a, err *e)
+static int audit(store *s, const tenant_args *a, err *e)
 {
     return store_read_audit(s, a->word[0], a->last, print_audit, (void *)a, e);
 }
@@ -324,7 +324,7 @@ static const struct command {
     const char *name, *words, *about;
     int n_words, n_optional;
     enum { NO_MORE, WITH_SETTINGS, WITH_JSON, WITH_EXPIRES, WITH_IN, WITH_PERIOD, WITH_LAST } extra;
-    int (*run)(store *s, const arguments *a, err *e);
+    int (*run)(store *s, const tenant_args *a, err *e);
 } commands[] = {
     {"add", "TENANT", "add a tenant; it has no keys and adapters yet, and only the limits given", 1, 0, WITH_SETTINGS,
      add},
@@ -347,7 +347,7 @@ static const struct command {
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands, MAX_OPTIONS = 12 };
 
-static int fill_options(const struct command *c, arguments *a, option *to)
+static int fill_options(const struct command *c, tenant_args *a, option *to)
 {
     const option settings[] = {SETTINGS(a)}, json[] = {JSON_OPTION(a)},
                  expires[] = {{"expires", OPT_STRING, &a->expires, "TIME",
@@ -379,15 +379,15 @@ static int fill_options(const struct command *c, arguments *a, option *to)
 
 static int run_command(const struct command *c, int argc, char **argv)
 {
-    arguments a = {.in_flight = AS_IT_IS,
-                   .waiting = AS_IT_IS,
-                   .weight = AS_IT_IS,
-                   .requests = AS_IT_IS,
-                   .tokens = AS_IT_IS,
-                   .adapters = AS_IT_IS,
-                   .adapter_bytes = AS_IT_IS,
-                   .last = 50,
-                   .store = getenv(STORE_ENVIRONMENT)};
+    tenant_args a = {.in_flight = AS_IT_IS,
+                     .waiting = AS_IT_IS,
+                     .weight = AS_IT_IS,
+                     .requests = AS_IT_IS,
+                     .tokens = AS_IT_IS,
+                     .adapters = AS_IT_IS,
+                     .adapter_bytes = AS_IT_IS,
+                     .last = 50,
+                     .store = getenv(STORE_ENVIRONMENT)};
     option options[MAX_OPTIONS];
     fill_options(c, &a, options);
     char *line = xasprintf("punica tenant %s %s --store URL [options]", c->name, c->words);

@@ -71,7 +71,7 @@ static int name_length(const command_line *c)
     return (int)(end - c->usage);
 }
 
-static const option *find(const command_line *c, const char *name, size_t n)
+static const option *find_option(const command_line *c, const char *name, size_t n)
 {
     for (const option *o = c->options; o->name; o++)
         if (o->out && strlen(o->name) == n && memcmp(o->name, name, n) == 0)
@@ -150,7 +150,7 @@ static int parse_one(const command_line *c, int argc, char **argv, int *i, err *
 {
     const char *name = argv[*i] + 2, *equals = strchr(name, '=');
     size_t n = equals ? (size_t)(equals - name) : strlen(name);
-    const option *o = find(c, name, n);
+    const option *o = find_option(c, name, n);
     if (!o)
         return err_set(e, "unknown option --%.*s; see %.*s --help", (int)n, name, name_length(c), c->usage);
     if (o->kind == OPT_FLAG) {

@@ -191,11 +191,11 @@ typedef struct {
     void *ctx;
     bool found, bad;
     err *e;
-} reading;
+} record_reading;
 
 static void take_record(void *ctx, const store_adapter *a, const char *text)
 {
-    reading *r = ctx;
+    record_reading *r = ctx;
     adapter_record record;
     if (r->bad || (r->bad = read_record(text, &record, r->e) != 0))
         return;
@@ -213,7 +213,7 @@ static void take_record(void *ctx, const store_adapter *a, const char *text)
 store_result adapter_names_read(const adapter_names *n, const char *full, adapter_record *out, err *e)
 {
     char owner[ADAPTER_OWNER];
-    reading r = {.out = out, .e = e};
+    record_reading r = {.out = out, .e = e};
     if (!n->store)
         return registry_read(n->disk, full, out, e) ? STORE_ABSENT : STORE_OK;
     const char *name = adapter_name_split(full, owner);
@@ -224,7 +224,7 @@ store_result adapter_names_read(const adapter_names *n, const char *full, adapte
     return r.found ? STORE_OK : absent(&(edit){.full = full}, e);
 }
 
-static int list_disk(const adapter_names *n, const reading *r)
+static int list_disk(const adapter_names *n, const record_reading *r)
 {
     int n_names, status = 0;
     char **name = registry_list(n->disk, &n_names);
@@ -243,7 +243,7 @@ static int list_disk(const adapter_names *n, const reading *r)
 int adapter_names_list(const adapter_names *n, const char *owner,
                        void (*each)(void *ctx, const char *full, const adapter_record *r), void *ctx, err *e)
 {
-    reading r = {.each = each, .ctx = ctx, .e = e};
+    record_reading r = {.each = each, .ctx = ctx, .e = e};
     if (!n->store)
         return list_disk(n, &r);
     return store_read_records(n->store, owner, NULL, take_record, &r, e) || r.bad ? -1 : 0;

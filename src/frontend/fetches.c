@@ -154,7 +154,7 @@ void fetches_free(fetches *f)
     free(f);
 }
 
-static fetching *find(const fetches *f, const char *id)
+static fetching *find_fetching(const fetches *f, const char *id)
 {
     fetching *g;
     TAILQ_FOREACH(g, &f->all, entry)
@@ -180,7 +180,7 @@ static fetching *add(fetches *f, const registered *what)
 
 fetch_wait *fetches_ask(fetches *f, const registered *what, void (*told)(void *ctx, const err *why), void *ctx)
 {
-    fetching *g = find(f, what->id);
+    fetching *g = find_fetching(f, what->id);
     g = g ? g : add(f, what);
     fetch_wait *w = XNEW(fetch_wait);
     *w = (fetch_wait){.done = told, .ctx = ctx, .of = &g->waiting};

@@ -65,7 +65,7 @@ static bool may_begin(const input *in, size_t at, const char *with)
     return !in->whole && in->n - at < strlen(with) && memcmp(in->text + at, with, in->n - at) == 0;
 }
 
-static size_t find(const input *in, size_t at, const char *what)
+static size_t find_text(const input *in, size_t at, const char *what)
 {
     const char *where = in->n > at ? memmem(in->text + at, in->n - at, what, strlen(what)) : NULL;
     return where ? (size_t)(where - in->text) : SIZE_MAX;
@@ -113,7 +113,7 @@ static bool read_reasoning(output_parts *p, const input *in)
     }
     if (p->reasoning.len == 0 && may_begin(in, p->at, THINK))
         return false;
-    size_t end = find(in, p->at, THOUGHT);
+    size_t end = find_text(in, p->at, THOUGHT);
     add_text(p, &p->reasoning, in, end == SIZE_MAX ? before_mark(in, p->at, THOUGHT) : end);
     if (end == SIZE_MAX)
         return false;
@@ -179,7 +179,7 @@ static bool read_content(output_parts *p, const input *in)
         enter_call(p, first);
         return true;
     }
-    at = mark ? find(in, p->at, mark) : SIZE_MAX;
+    at = mark ? find_text(in, p->at, mark) : SIZE_MAX;
     if (at == SIZE_MAX && in->whole) {
         tell_rest(p, in);
         return false;
@@ -322,7 +322,7 @@ static unit read_mistral(output_parts *p, const input *in)
         return incomplete(in);
     if (in->text[from] == '[')
         return read_list(p, in, from, read_object);
-    size_t args = find(in, from, MISTRAL_ARGS), id = find(in, from, MISTRAL_ID);
+    size_t args = find_text(in, from, MISTRAL_ARGS), id = find_text(in, from, MISTRAL_ID);
     if (args == SIZE_MAX)
         return incomplete(in);
     return read_named(p, in, in->text + from, (id < args ? id : args) - from, args + strlen(MISTRAL_ARGS));

@@ -56,8 +56,9 @@ store_result end_change(sql *db, int64_t number, const char *who, const char *ac
     params_text(&p, action);
     params_text(&p, tenant);
     params_text(&p, detail ? detail : "");
-    return run(db, "INSERT INTO audit (number, at, who, action, tenant, detail) VALUES ($1, $2, $3, $4, $5, $6)", &p,
-               e) == 1
+    return run_statement(db,
+                         "INSERT INTO audit (number, at, who, action, tenant, detail) VALUES ($1, $2, $3, $4, $5, $6)",
+                         &p, e) == 1
                ? STORE_OK
                : STORE_FAILED;
 }
@@ -87,7 +88,7 @@ static params pair(const char *a, const char *b)
 static store_result run_one(sql *db, const char *statement, const params *p, store_result none, const char *what,
                             const char *name, err *e)
 {
-    long n = run(db, statement, p, e);
+    long n = run_statement(db, statement, p, e);
     return n < 0 ? STORE_FAILED : n == 0 ? refuse(none, e, what, name) : STORE_OK;
 }
 
@@ -123,7 +124,7 @@ static store_result remove_tenant(sql *db, const change *c, err *e)
 {
     params p = {0};
     params_text(&p, c->tenant);
-    if (run(db, "DELETE FROM adapter WHERE owner = $1", &p, e) < 0)
+    if (run_statement(db, "DELETE FROM adapter WHERE owner = $1", &p, e) < 0)
         return STORE_FAILED;
     return run_one(db, "DELETE FROM tenant WHERE name = $1", &p, STORE_ABSENT, "there is no tenant \"%s\"", c->tenant,
                    e);

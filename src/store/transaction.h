@@ -30,7 +30,7 @@ store_result transaction(store *s, work *w, void *ctx, err *e);
 int read_rows(store *s, const char *statement, const params *p, sql_each *each, void *ctx, err *e);
 
 /* Runs a statement within a transaction; result as sql_run(). p may be NULL. */
-long run(sql *db, const char *statement, const params *p, err *e);
+long run_statement(sql *db, const char *statement, const params *p, err *e);
 
 /* Converts a row with these columns to a tenant; its name is borrowed from the row. */
 #define TENANT_COLUMNS                                                                                        \

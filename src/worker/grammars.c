@@ -12,7 +12,7 @@
 #define MAX_KEPT 128
 
 /* One grammar. While busy it belongs to the compiling thread, except for kind, text, n, busy and used. */
-typedef struct entry {
+typedef struct kept_grammar {
     job job; /* first */
     grammars *of;
     grammar_kind kind;
@@ -22,13 +22,13 @@ typedef struct entry {
     uint64_t used; /* clock when it was last asked for */
     guide *is;     /* NULL: failed, or busy */
     err why;
-} entry;
+} kept_grammar;
 
 struct grammars {
     vocabulary_source from;
     jobs *compilers;
     token_trie *vocabulary; /* the compiling thread's until the first guide is made; immutable from then on */
-    entry **at;             /* [n] */
+    kept_grammar **at;      /* [n] */
     size_t n, cap;
     uint64_t clock; /* calls of grammars_find() */
     uint64_t n_compiled;
@@ -65,7 +65,7 @@ token_trie *model_vocabulary_read(void *ctx, err *e)
 
 static void compile(job *j)
 {
-    entry *x = (entry *)j;
+    kept_grammar *x = (kept_grammar *)j;
     grammars *g = x->of;
     if (!g->vocabulary && !(g->vocabulary = g->from.read(g->from.ctx, &x->why)))
         return;
@@ -80,7 +80,7 @@ grammars *grammars_new(vocabulary_source from, jobs *compilers)
     return g;
 }
 
-static void entry_free(entry *x)
+static void kept_free(kept_grammar *x)
 {
     guide_drop(x->is);
     free(x->text);
@@ -93,16 +93,16 @@ void grammars_free(grammars *g)
         return;
     if (g->compilers) {
         for (job *j; (j = jobs_take_back(g->compilers));)
-            ((entry *)j)->busy = false;
+            ((kept_grammar *)j)->busy = false;
         for (size_t i = 0; i < g->n;)
             if (g->at[i]->busy)
-                ((entry *)jobs_finished(g->compilers, true))->busy = false;
+                ((kept_grammar *)jobs_finished(g->compilers, true))->busy = false;
             else
                 i++;
         jobs_free(g->compilers);
     }
     for (size_t i = 0; i < g->n; i++)
-        entry_free(g->at[i]);
+        kept_free(g->at[i]);
     free(g->at);
     token_trie_free(g->vocabulary);
     free(g);
@@ -111,7 +111,7 @@ void grammars_free(grammars *g)
 static void collect(grammars *g)
 {
     for (job *j; g->compilers && (j = jobs_finished(g->compilers, false)); g->n_compiled++)
-        ((entry *)j)->busy = false;
+        ((kept_grammar *)j)->busy = false;
 }
 
 /* Evicts the least recently used entry; unused: only one whose guide nobody holds. False: there is none. Requests that
@@ -125,7 +125,7 @@ static bool forget_oldest(grammars *g, bool unused)
             oldest = i;
     if (oldest == g->n)
         return false;
-    entry_free(g->at[oldest]);
+    kept_free(g->at[oldest]);
     g->at[oldest] = g->at[--g->n];
     return true;
 }
@@ -139,14 +139,15 @@ static void make_room(grammars *g)
         ;
 }
 
-static entry *find(grammars *g, grammar_kind kind, const void *text, size_t n)
+static kept_grammar *find_kept(grammars *g, grammar_kind kind, const void *text, size_t n)
 {
     for (size_t i = 0; i < g->n; i++)
         if (g->at[i]->kind == kind && g->at[i]->n == n && (n == 0 || memcmp(g->at[i]->text, text, n) == 0))
             return g->at[i];
     make_room(g);
-    entry *x = XNEW(entry);
-    *x = (entry){.job = {compile}, .of = g, .kind = kind, .text = xmalloc(n + 1), .n = n, .busy = g->compilers != NULL};
+    kept_grammar *x = XNEW(kept_grammar);
+    *x = (kept_grammar){
+        .job = {compile}, .of = g, .kind = kind, .text = xmalloc(n + 1), .n = n, .busy = g->compilers != NULL};
     if (n)
         memcpy(x->text, text, n);
     g->at = xgrow(g->at, &g->cap, g->n + 1, sizeof *g->at);
@@ -167,7 +168,7 @@ uint64_t grammars_compiled(grammars *g)
 grammar_status grammars_find(grammars *g, grammar_kind kind, const void *text, size_t n, guide **out, err *e)
 {
     collect(g);
-    entry *x = find(g, kind, text, n);
+    kept_grammar *x = find_kept(g, kind, text, n);
     x->used = ++g->clock;
     if (x->busy)
         return GRAMMAR_COMPILING;
