@@ -78,7 +78,7 @@ static const char *shape_help(char text[SHAPE_NAMES], const char *chosen)
 
 #define SHAPE_OPTION(o, names) {"shape", OPT_STRING, &(o)->shape, "NAME", shape_help(names, (o)->shape)}
 #define MODEL_DIR_OPTION(o) {"model", OPT_STRING, &(o)->model_dir, "DIR", "a model directory instead of random weights"}
-#define DTYPE_OPTION(c, of) {"dtype", OPT_STRING, &(c)->type, "TYPE", "of " of ": f16, bf16, f32 (%)"}
+#define DTYPE_OPTION(c, of) {"dtype", OPT_STRING, &(c)->type, "TYPE", "of " of " (%)"}
 #define WORKLOAD_OPTION(c) \
     {"workload", OPT_STRING, &(c)->workloads, "LIST", "all, or some of none, identical, uniform, skewed, distinct (%)"}
 #define RANK_OPTION(o) {"rank", OPT_INT, &(o)->rank, "N", RANK_HELP, 1, LORA_MAX_RANK}
@@ -99,7 +99,7 @@ static int textgen(int argc, char **argv, err *e)
     const option options[] = {
         SHAPE_OPTION(&o, shapes),
         MODEL_DIR_OPTION(&o),
-        DTYPE_OPTION(&named, "random weights and adapters"),
+        DTYPE_OPTION(&named, "random weights and adapters: f16, bf16, f32"),
         WEIGHTS_OPTION(&named),
         KV_OPTION(&named),
         WORKLOAD_OPTION(&named),
@@ -141,7 +141,7 @@ static int turns(int argc, char **argv, err *e)
     const option options[] = {
         SHAPE_OPTION(&o, shapes),
         MODEL_DIR_OPTION(&o),
-        DTYPE_OPTION(&named, "random weights and adapters"),
+        DTYPE_OPTION(&named, "random weights and adapters: f16, bf16, f32"),
         WEIGHTS_OPTION(&named),
         KV_OPTION(&named),
         {"conversations", OPT_INT, &o.conversations, "N", "(%)", 1, 1e6},
@@ -204,12 +204,12 @@ static int op(int argc, char **argv, err *e)
     const char *dims = NULL;
     const option options[] = {
         {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (%)"},
-        DTYPE_OPTION(&named, "activations (on a GPU) and adapters"),
+        DTYPE_OPTION(&named, "activations (on a GPU) and adapters: f16, bf16, f32"),
         {"dims", OPT_STRING, &dims, "LIST", "input x output dimensions (4096x4096)"},
         {"rank", OPT_INTS, &(option_ints){o.rank, &o.n_ranks, MAX_OP_SIZES}, "LIST", "ranks of the adapters (%)", 1,
          LORA_MAX_RANK},
         {"batch", OPT_INTS, &(option_ints){o.batch, &o.n_batches, MAX_OP_SIZES}, "LIST", "rows (%)", 1, MAX_OP_ROWS},
-        WORKLOAD_OPTION(&named),
+        {"workload", OPT_STRING, &named.workloads, "LIST", "all, or some of identical, uniform, skewed, distinct (%)"},
         CSV_OPTION(&o),
         {NULL}};
     const command_line c = {.usage = "punica bench op [options]",
@@ -231,7 +231,7 @@ static int step_or_layer(int argc, char **argv, bool per_layer, err *e)
         SHAPE_OPTION(&o, shapes),
         DEVICE_OPTION(&o),
         TP_OPTION(&o),
-        DTYPE_OPTION(&named, "weights and adapters"),
+        DTYPE_OPTION(&named, "weights and adapters: f16, bf16, f32"),
         WEIGHTS_OPTION(&named),
         KV_OPTION(&named),
         {"rank", OPT_INTS, &(option_ints){o.rank, &o.n_ranks, MAX_DECODE_RANKS}, "LIST",
@@ -278,7 +278,7 @@ static int prompts(int argc, char **argv, err *e)
         DEVICE_OPTION(&o),
         TP_OPTION(&o),
         THREADS_OPTION(&o),
-        DTYPE_OPTION(&named, "weights and adapters"),
+        DTYPE_OPTION(&named, "weights and adapters: f16, bf16, f32"),
         WEIGHTS_OPTION(&named),
         KV_OPTION(&named),
         {"streams", OPT_INT, &o.streams, "N", "requests that decode meanwhile (%)", 0, 4096},
@@ -312,7 +312,7 @@ static int load(int argc, char **argv, err *e)
     const option options[] = {SHAPE_OPTION(&o, shapes),
                               DEVICE_OPTION(&o),
                               TP_OPTION(&o),
-                              DTYPE_OPTION(&named, "weights and adapters"),
+                              DTYPE_OPTION(&named, "weights and adapters: f16, bf16, f32"),
                               WEIGHTS_OPTION(&named),
                               RANK_OPTION(&o),
                               {"batch", OPT_INT, &o.batch, "N", "sequences that decode meanwhile (%)", 1, 4096},
@@ -334,7 +334,7 @@ static int comm_ops_alone(int argc, char **argv, err *e)
     const option options[] = {
         DEVICE_OPTION(&o),
         {"tp", OPT_INT, &o.tp, "N", "ranks: a GPU each (cuda:0-3), or all on one device (%)", 2, MAX_RANKS},
-        DTYPE_OPTION(&named, "activations, on a GPU"),
+        DTYPE_OPTION(&named, "activations, on a GPU: f16, bf16"),
         {"hidden", OPT_INT, &o.hidden, "N", "numbers of a row (%)", 8, 65536},
         {"vocab", OPT_INT, &o.vocab, "N", "(%)", 128, 1e6},
         {"batch", OPT_INTS, &(option_ints){o.batch, &o.n_batches, MAX_COMM_SIZES}, "LIST", "rows (%)", 1, 4096},
@@ -357,7 +357,7 @@ static int attention(int argc, char **argv, err *e)
     char shapes[SHAPE_NAMES];
     const option options[] = {SHAPE_OPTION(&o, shapes),
                               {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (%)"},
-                              DTYPE_OPTION(&named, "activations and KvCache, on a GPU"),
+                              DTYPE_OPTION(&named, "activations and KvCache, on a GPU: f16, bf16"),
                               {"prompt", OPT_INTS, &(option_ints){o.length, &o.n_lengths, MAX_ATTENTION_SIZES}, "LIST",
                                "tokens of a prompt (%)", 1, MAX_CONTEXT},
                               {"context", OPT_INTS, &(option_ints){o.context, &o.n_contexts, MAX_ATTENTION_SIZES},

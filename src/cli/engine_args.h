@@ -21,7 +21,7 @@
 #define CACHE_HELP "a disk cache whose names (punica adapter add) are served, too"
 #define DEVICE_HELP "cpu, cuda, cuda:N or cuda:N-M (%)"
 #define TP_HELP "split the model over N GPUs (cuda:0-3), or in N ranks on one device (%)"
-#define WEIGHTS_HELP "the base's weights: stored (as its files have them), or fp8 (16-bit weights quantised to 8) (%)"
+#define WEIGHTS_HELP "the base's weights: stored (as its files have them), or fp8 (16-bit weights in 8 bits) (%)"
 #define KV_HELP "keys and values: auto (as activations), or fp8 (8 bits) (%)"
 #define MAX_BATCH_HELP "requests that run together on one device (what its memory has room for, " BATCH_LIMITS ")"
 #define BATCH_LIMITS "up to " AS_TEXT(GPU_BATCH) ", on the CPU up to " AS_TEXT(CPU_BATCH)

@@ -226,7 +226,7 @@ int server_args_parse(server_args *a, server_kind kind, command_line line, int a
           "how often to move requests away from lightly loaded GPUs, so that they become idle; 0: never (%)", 0, 1e9}},
         {SERVER_SCHEDULER,
          {"scale-hook", OPT_STRING, &a->scale_hook, "CMD",
-          "run `CMD up` when GPUs are lacking, and `CMD down UUID...` when the listed ones are idle"}},
+          "run `CMD up` when more GPUs are wanted, and `CMD down UUID...` when the listed ones are not needed"}},
         {SERVER_SCHEDULER,
          {"hook-every", OPT_DOUBLE, &a->hook_every, "SECONDS", "run --scale-hook at most once in so long (%)", 1, 1e9}},
         {0, {0}}};

@@ -407,19 +407,6 @@ int disk_cache_keep(const disk_cache *c, disk_work *w, const char *tree, const c
     return status;
 }
 
-bool disk_cache_remove(const disk_cache *c, const char *id)
-{
-    err e;
-    int lock = adapter_id_is_valid(id) ? lock_all(c, &e) : -1;
-    if (lock < 0)
-        return false;
-    char *path = path_join(c->dir, id);
-    bool gone = drop(c, path);
-    free(path);
-    close(lock);
-    return gone;
-}
-
 disk_usage disk_cache_usage(const disk_cache *c)
 {
     item_list l = list_items(c);
