@@ -23,7 +23,7 @@ static const struct {
     {"frontend", cmd_frontend, "of a cluster: OpenAI's API for clients, by way of the scheduler"},
     {"scheduler", cmd_scheduler, "of a cluster: gives the requests of frontends to the GPUs of runners"},
     {"runner", cmd_runner, "of a cluster: the GPUs of this host, a worker process each"},
-    {"bench", cmd_bench, "the experiments: bench textgen, step, layer, op, load"},
+    {"bench", cmd_bench, "experiments on one device; bench --help lists them"},
     {"simulate", cmd_simulate, "a cluster in virtual time, with the real scheduler: the paper's hour, and faults"},
     {"worker", cmd_worker, NULL},   /* for runners */
     {"fetcher", cmd_fetcher, NULL}, /* the same */

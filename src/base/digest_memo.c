@@ -16,12 +16,12 @@ typedef struct {
     memo_stamp is;
     digest d;
     bool for_good;
-} entry;
+} known_digest;
 
 struct digest_memo {
     pthread_mutex_t lock; /* guards all below */
     map *by_name;         /* to indices of known */
-    entry *known;         /* [n] */
+    known_digest *known;  /* [n] */
     size_t n, cap;
 };
 
@@ -65,7 +65,7 @@ bool memo_stamp_is_old(const memo_stamp *is)
 }
 
 /* Finds a name's entry, or NULL. Call with the lock held. */
-static entry *find(const digest_memo *m, const char *name)
+static known_digest *find_known(const digest_memo *m, const char *name)
 {
     int64_t at;
     return map_get(m->by_name, name, strlen(name), &at) ? &m->known[at] : NULL;
@@ -74,7 +74,7 @@ static entry *find(const digest_memo *m, const char *name)
 bool digest_memo_find(digest_memo *m, const char *name, const memo_stamp *is, digest *d)
 {
     pthread_mutex_lock(&m->lock);
-    const entry *known = find(m, name);
+    const known_digest *known = find_known(m, name);
     bool same = known && (is ? memcmp(&known->is, is, sizeof *is) == 0 : known->for_good);
     if (same)
         *d = known->d;
@@ -85,7 +85,7 @@ bool digest_memo_find(digest_memo *m, const char *name, const memo_stamp *is, di
 void digest_memo_keep(digest_memo *m, const char *name, const memo_stamp *is, const digest *d)
 {
     pthread_mutex_lock(&m->lock);
-    entry *old = find(m, name);
+    known_digest *old = find_known(m, name);
     if (!old) {
         m->known = xgrow(m->known, &m->cap, m->n + 1, sizeof *m->known);
         map_put(m->by_name, name, strlen(name), (int64_t)m->n);

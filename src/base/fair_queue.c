@@ -35,7 +35,7 @@ static void put(heap *h, size_t at, fair_item *i)
 }
 
 /* Puts i in its place, sifting up and then down from `at`. */
-static void settle(heap *h, size_t at, fair_item *i)
+static void sift(heap *h, size_t at, fair_item *i)
 {
     for (; at > 0 && is_before(i, h->item[(at - 1) / 2]); at = (at - 1) / 2)
         put(h, at, h->item[(at - 1) / 2]);
@@ -53,7 +53,7 @@ static void take_out(heap *h, fair_item *i)
 {
     fair_item *last = h->item[--h->n];
     if (last != i)
-        settle(h, i->at, last);
+        sift(h, i->at, last);
     i->at = NOWHERE;
 }
 
@@ -83,7 +83,7 @@ void fair_queue_push(fair_queue *q, fair_item *i)
     i->turn = q->begun + i->size;
     i->number = q->n_pushed++;
     h->item = xgrow(h->item, &h->cap, h->n + 1, sizeof *h->item);
-    settle(h, h->n++, i);
+    sift(h, h->n++, i);
     pthread_cond_broadcast(&q->changed); /* a signal might wake only a thread that wants short ones */
     pthread_mutex_unlock(&q->lock);
 }

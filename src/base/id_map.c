@@ -25,7 +25,7 @@ static size_t home(const id_map *m, uint64_t id)
 }
 
 /* Returns the slot that holds the id, or the empty one where it would go. */
-static size_t find(const id_map *m, uint64_t id)
+static size_t find_slot(const id_map *m, uint64_t id)
 {
     size_t i = home(m, id);
     while (m->slots[i].item && m->slots[i].id != id)
@@ -43,7 +43,7 @@ static void rehash(id_map *m, size_t n_slots)
     m->n_slots = n_slots;
     for (size_t i = 0; i < n_old; i++)
         if (old[i].item)
-            m->slots[find(m, old[i].id)] = old[i];
+            m->slots[find_slot(m, old[i].id)] = old[i];
     free(old);
 }
 
@@ -69,14 +69,14 @@ size_t id_map_count(const id_map *m)
 
 void *id_map_get(const id_map *m, uint64_t id)
 {
-    return m->slots[find(m, id)].item;
+    return m->slots[find_slot(m, id)].item;
 }
 
 void id_map_put(id_map *m, uint64_t id, void *item)
 {
     if ((m->count + 1) * 2 > m->n_slots)
         rehash(m, m->n_slots * 2);
-    slot *s = &m->slots[find(m, id)];
+    slot *s = &m->slots[find_slot(m, id)];
     CHECK(item && !s->item);
     *s = (slot){id, item};
     m->count++;
@@ -84,7 +84,7 @@ void id_map_put(id_map *m, uint64_t id, void *item)
 
 void id_map_remove(id_map *m, uint64_t id)
 {
-    size_t mask = m->n_slots - 1, gap = find(m, id);
+    size_t mask = m->n_slots - 1, gap = find_slot(m, id);
     CHECK(m->slots[gap].item);
     for (size_t i = (gap + 1) & mask; m->slots[i].item; i = (i + 1) & mask) {
         size_t from_home = (i - home(m, m->slots[i].id)) & mask, from_gap = (i - gap) & mask;

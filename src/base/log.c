@@ -26,6 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 enum { MAX_KEPT = 256 << 10, LAST_WAIT_MS = 500 };
 
 static _Atomic log_level limit = LOG_INFO;
@@ -149,12 +151,13 @@ static void keep(const char *bytes, size_t n)
 /* Writes "2026-03-01T12:00:00.123Z info "; returns its length. */
 static size_t write_head(char *line, size_t size, log_level level)
 {
-    struct timespec now;
     struct tm utc;
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
+    double now = clock_wall();
+    time_t seconds = (time_t)now;
+    gmtime_r(&seconds, &utc);
     size_t n = strftime(line, size, "%Y-%m-%dT%H:%M:%S", &utc);
-    return n + (size_t)snprintf(line + n, size - n, ".%03ldZ %s ", now.tv_nsec / 1000000, level_names[level]);
+    return n +
+           (size_t)snprintf(line + n, size - n, ".%03dZ %s ", (int)((now - (double)seconds) * 1e3), level_names[level]);
 }
 
 /* Writes a line about lost lines, to stand in their place, if there are any. Returns its length, or 0. */
@@ -240,14 +243,9 @@ void log_flush(void)
         usleep(1000);
     if (tries > 100)
         return;
-    struct timespec start, now;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    now = start;
-    while (!write_kept() &&
-           (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < LAST_WAIT_MS) {
+    double until = clock_now() + LAST_WAIT_MS / 1e3;
+    while (!write_kept() && clock_now() < until)
         is_ready(out.fd, LAST_WAIT_MS / 10);
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    }
     pthread_mutex_unlock(&lock);
 }
 

@@ -35,7 +35,7 @@ static uint64_t hash_bytes(const void *key, size_t n)
     return h ? h : 1;
 }
 
-static slot *find(const map *m, uint64_t h, const void *key, size_t key_len)
+static slot *find_slot(const map *m, uint64_t h, const void *key, size_t key_len)
 {
     size_t mask = m->n_slots - 1;
     for (size_t i = h & mask;; i = (i + 1) & mask) {
@@ -94,7 +94,7 @@ void map_put(map *m, const void *key, size_t key_len, int64_t value)
     if ((m->count + 1) * 2 > m->n_slots)
         rehash(m, m->n_slots * 2);
     uint64_t h = hash_bytes(key, key_len);
-    slot *s = find(m, h, key, key_len);
+    slot *s = find_slot(m, h, key, key_len);
     if (s->hash == 0) {
         *s = (slot){.hash = h, .key_at = m->keys.len, .key_len = key_len};
         buf_add(&m->keys, key, key_len);
@@ -105,7 +105,7 @@ void map_put(map *m, const void *key, size_t key_len, int64_t value)
 
 bool map_get(const map *m, const void *key, size_t key_len, int64_t *value)
 {
-    const slot *s = find(m, hash_bytes(key, key_len), key, key_len);
+    const slot *s = find_slot(m, hash_bytes(key, key_len), key, key_len);
     if (s->hash == 0)
         return false;
     if (value)

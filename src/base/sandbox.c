@@ -194,7 +194,7 @@ static void refuse_processes(filter *f)
 }
 
 /* Begins a filter. Calls of other ABIs (32 bits, x32) have other numbers, so all of them are refused. */
-static void begin(filter *f)
+static void begin_filter(filter *f)
 {
     f->n = 0;
 #ifdef OUR_ARCH
@@ -242,7 +242,7 @@ static void drop_capabilities(void)
 void sandbox_role(bool starts_programs)
 {
     filter f;
-    begin(&f);
+    begin_filter(&f);
     if (!starts_programs)
         REFUSE_ALL(&f, starts_programs_by);
     drop_capabilities();
@@ -252,7 +252,7 @@ void sandbox_role(bool starts_programs)
 void sandbox_worker_calls(bool uses_network)
 {
     filter f;
-    begin(&f);
+    begin_filter(&f);
     if (!uses_network)
         REFUSE_ALL(&f, uses_network_by);
     REFUSE_ALL(&f, starts_programs_by);

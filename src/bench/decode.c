@@ -148,10 +148,10 @@ static double row_flops(const model_config *c, const lora *l, int n_positions)
            (l ? 2.0 * (double)l->bytes / (double)dtype_size(c->type) : 0);
 }
 
-static void count_work(const decode_bench *d, const batch *b, const decode_rows *r, decode_work *out)
+static void count_work(const decode_bench *d, const batch *b, const decode_rows *r, decode_floor *out)
 {
-    *out = (decode_work){.weights =
-                             (double)d->m->weight_bytes - (d->m->config.tie_embeddings ? 0 : model_embed_bytes(d->m))};
+    *out = (decode_floor){.weights =
+                              (double)d->m->weight_bytes - (d->m->config.tie_embeddings ? 0 : model_embed_bytes(d->m))};
     for (int i = 0; i < b->segs.n; i++)
         out->adapters += b->segs.lora[i] ? (double)b->segs.lora[i]->bytes : 0;
     for (int i = 0; i < b->segs.n; i++)
@@ -225,7 +225,7 @@ static batch_item item_of(decode_bench *d, const int *token, int n_rows, int n_p
                         .lora = adapter < 0 ? NULL : d->adapter[adapter]};
 }
 
-double decode_time(decode_bench *d, decode_rows r, decode_work *work, err *e)
+double decode_time(decode_bench *d, decode_rows r, decode_floor *work, err *e)
 {
     CHECK(r.batch <= d->opt.max_batch && r.batch * r.context <= d->opt.max_positions && r.prompt <= d->opt.max_prompt);
     size_t n = (size_t)r.batch;

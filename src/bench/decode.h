@@ -29,7 +29,7 @@ const model *decode_model(const decode_bench *d);
 
 /* What a step needs at least: bytes of weights, of adapters in the batch, and of keys and values to be read, and
  * floating-point operations. */
-typedef struct { double weights, adapters, kv, flops; } decode_work;
+typedef struct { double weights, adapters, kv, flops; } decode_floor;
 
 /* The rows of a step: `batch` sequences with `context` positions each, and a prompt of `prompt` tokens (0: none) with
  * the first sequence's adapter. */
@@ -40,6 +40,6 @@ typedef struct {
 
 /* Returns the seconds of one step: the median of several runs of steps queued one after the other. Negative with e set
  * when the device fails. */
-double decode_time(decode_bench *d, decode_rows r, decode_work *work, err *e);
+double decode_time(decode_bench *d, decode_rows r, decode_floor *work, err *e);
 
 #endif

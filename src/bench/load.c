@@ -78,7 +78,7 @@ static double time_copy(backend *be, const lora *image, err *e)
 static int measure(const load_options *o, backend *be, decode_bench *d, loader *l, err *e)
 {
     const decode_rows rows = {.batch = o->batch, .context = o->context, .w = WORKLOAD_DISTINCT};
-    decode_work work;
+    decode_floor work;
     pthread_t thread;
     double copy = time_copy(be, l->image, e), before = decode_time(d, rows, &work, e);
     if (copy < 0 || before < 0)

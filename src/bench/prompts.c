@@ -182,7 +182,7 @@ static engine *make_engine(const run *r, random_adapters *source, err *e)
     opt.max_batch = o->streams + o->prompts;
     opt.n_pages = o->streams * pages_of(o->context + STREAM_TOKENS, opt.page_len) +
                   o->prompts * pages_of(r->len + 1, opt.page_len) + opt.max_batch;
-    opt.itl_target = o->itl_target > 0 ? o->itl_target / 1e3 : opt.itl_target;
+    opt.itl_target = o->itl_target / 1e3;
     opt.kv = o->kv;
     opt.now = clock_reading;
     opt.no_prefix_cache = true; /* so that all runs do the same work */

@@ -15,12 +15,11 @@ typedef struct {
     dtype type;
     weights_form form;
     kv_form kv;
-    int tp, threads, rank;
+    int tp, threads, rank, itl_target;          /* itl_target: milliseconds */
     int streams, context;                       /* requests that decode, and the tokens each begins with */
     int prompts;                                /* that come at once */
     int n_lens, len[MAX_PROMPT_SIZES];          /* tokens of each, measured one after the other */
     int n_adapters, adapters[MAX_PROMPT_SIZES]; /* dealt out to streams and prompts, likewise; 0: the base model */
-    double itl_target;                          /* ms; 0: the engine's own */
 } prompts_options;
 
 prompts_options prompts_options_default(void);

@@ -13,15 +13,15 @@
 
 enum { N_QUEUED = 100000, BATCH = 32, PROMPT = 32, CHUNK = 1000, ROUNDS = 100 };
 
-typedef enum { SUBMIT, CANCEL, REPORT_TOKENS, REPORT_END, N_KINDS } event_kind;
+typedef enum { SUBMIT, CANCEL, REPORT_TOKENS, REPORT_END, N_KINDS } cost_event;
 
 typedef struct {
     uint64_t id;
     uint32_t attempt;
     int n_output;
-} seat;
+} running_request;
 typedef struct {
-    seat seat[BATCH];
+    running_request running[BATCH];
     int n;
     uint64_t n_seen;
 } load;
@@ -61,7 +61,7 @@ static void obey(void *ctx, const command *m)
     if (m->kind != COMMAND_ADD)
         return;
     load *g = &c->gpu[m->gpu];
-    g->seat[g->n++] = (seat){m->id, m->attempt, 0};
+    g->running[g->n++] = (running_request){m->id, m->attempt, 0};
     g->n_seen++;
     forget_queued(c, m->id);
 }
@@ -103,9 +103,9 @@ static void report_step_of(cost *c, int number)
     load *g = &c->gpu[number];
     report_tokens tokens[BATCH];
     for (int i = 0; i < g->n; i++)
-        tokens[i] = (report_tokens){.id = g->seat[i].id,
-                                    .attempt = g->seat[i].attempt,
-                                    .index = g->seat[i].n_output++,
+        tokens[i] = (report_tokens){.id = g->running[i].id,
+                                    .attempt = g->running[i].attempt,
+                                    .index = g->running[i].n_output++,
                                     .n = 1,
                                     .token = &token};
     scheduler_report(
@@ -124,8 +124,9 @@ static void report_an_end(cost *c)
     int number = (int)draw(c, (size_t)c->n_gpus);
     load *g = &c->gpu[number];
     int at = (int)draw(c, (size_t)g->n);
-    report_end end = {.id = g->seat[at].id, .attempt = g->seat[at].attempt, .why = END_STOP};
-    memmove(&g->seat[at], &g->seat[at + 1], (size_t)(--g->n - at) * sizeof g->seat[0]); /* by arrival, as engines do */
+    report_end end = {.id = g->running[at].id, .attempt = g->running[at].attempt, .why = END_STOP};
+    memmove(&g->running[at], &g->running[at + 1],
+            (size_t)(--g->n - at) * sizeof g->running[0]); /* by arrival, as engines do */
     scheduler_report(c->s, (double)c->last_id, number,
                      &(gpu_report){.n_seen = g->n_seen, .pages_free = pages_free(c), .n_ends = 1, .ends = &end});
 }
@@ -138,7 +139,7 @@ static double cpu_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void run_chunk(cost *c, event_kind kind, void (*event)(cost *), int n)
+static void run_chunk(cost *c, cost_event kind, void (*event)(cost *), int n)
 {
     double start = cpu_now();
     for (int i = 0; i < n; i++)

@@ -27,13 +27,13 @@ static const shape shapes[] = {
 
 #define N_SHAPES (sizeof shapes / sizeof shapes[0])
 
-static int unknown(const char *name, err *e)
+const char *shape_names(char names[SHAPE_NAMES])
 {
-    char names[256];
     size_t n = 0;
     for (size_t i = 0; i < N_SHAPES; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", shapes[i].name);
-    return err_set(e, "unknown shape \"%s\"; known: %s", name, names);
+        n += (size_t)snprintf(names + n, n < SHAPE_NAMES ? SHAPE_NAMES - n : 0, "%s%s", i ? ", " : "", shapes[i].name);
+    CHECK(n < SHAPE_NAMES);
+    return names;
 }
 
 int shape_find(const char *name, dtype type, model_config *c, err *e)
@@ -42,8 +42,9 @@ int shape_find(const char *name, dtype type, model_config *c, err *e)
     for (size_t i = 0; i < N_SHAPES && !s; i++)
         if (strcmp(shapes[i].name, name) == 0)
             s = &shapes[i];
+    char names[SHAPE_NAMES];
     if (!s)
-        return unknown(name, e);
+        return err_set(e, "unknown shape \"%s\"; known: %s", name, shape_names(names));
     *c = (model_config){.n_layers = s->n_layers,
                         .hidden = s->hidden,
                         .n_heads = s->n_heads,

@@ -4,6 +4,11 @@
 
 #include "model/config.h"
 
+enum { SHAPE_NAMES = 256 };
+
+/* Writes the names of all shapes, separated by commas. Returns `names`. */
+const char *shape_names(char names[SHAPE_NAMES]);
+
 /* Finds a shape by its name. -1 with e set, which has the known names. Deinit with model_config_deinit(). */
 int shape_find(const char *name, dtype type, model_config *c, err *e);
 

@@ -120,17 +120,17 @@ static int open_benches(const step_options *o, backend *be, const model_config *
 
 /* Measures the seconds of the whole model, or of one layer; the latter may be below 0 when times are short and others
  * use the machine. */
-static int measure(const benches *b, decode_rows r, double *seconds, decode_work *work, err *e)
+static int measure(const benches *b, decode_rows r, double *seconds, decode_floor *work, err *e)
 {
     *seconds = decode_time(b->at[b->n - 1], r, work, e);
     if (b->n == 1 || *seconds < 0)
         return *seconds < 0 ? -1 : 0;
-    decode_work less;
+    decode_floor less;
     double shallow = decode_time(b->at[0], r, &less, e);
     if (shallow < 0)
         return -1;
-    *work = (decode_work){(work->weights - less.weights) / b->layers, (work->adapters - less.adapters) / b->layers,
-                          (work->kv - less.kv) / b->layers, (work->flops - less.flops) / b->layers};
+    *work = (decode_floor){(work->weights - less.weights) / b->layers, (work->adapters - less.adapters) / b->layers,
+                           (work->kv - less.kv) / b->layers, (work->flops - less.flops) / b->layers};
     *seconds = (*seconds - shallow) / b->layers;
     return 0;
 }
@@ -138,7 +138,7 @@ static int measure(const benches *b, decode_rows r, double *seconds, decode_work
 /* Seconds of the same step with less in it; 0: not measured. */
 typedef struct { double no_adapters, no_prompt; } without;
 
-static void print_row(const step_options *o, decode_rows r, double seconds, const decode_work *work, ceilings most,
+static void print_row(const step_options *o, decode_rows r, double seconds, const decode_floor *work, ceilings most,
                       without less, FILE *csv)
 {
     double bytes = (work->weights + work->adapters + work->kv) / most.bandwidth, flops = work->flops / most.flops;
@@ -170,7 +170,7 @@ static int measure_batch(const step_options *o, const benches *b, decode_rows r,
     for (int w = 0; w < N_WORKLOADS; w++) {
         less.no_prompt = 0;
         for (int p = 0; p < o->n_prompts && o->run[w]; p++) {
-            decode_work work;
+            decode_floor work;
             double seconds;
             r.w = (workload)w;
             r.prompt = o->prompt[p];

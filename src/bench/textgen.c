@@ -45,7 +45,7 @@ static engine *make_engine(const textgen_options *o, const model *m, const bench
             longest = r[i].prompt_len + r[i].gen_len;
     opt.max_batch = o->batch;
     opt.prefill_rows = o->prefill_rows;
-    opt.itl_target = o->itl_target > 0 ? o->itl_target / 1e3 : opt.itl_target;
+    opt.itl_target = o->itl_target / 1e3;
     opt.now = clock_reading;
     opt.n_pages = o->batch * ((longest + opt.page_len) / opt.page_len + 1);
     opt.kv = o->kv;

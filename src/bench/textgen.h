@@ -18,8 +18,9 @@ typedef struct {
     const char *device; /* "cpu", "cuda", "cuda:N", "cuda:N-M" */
     int tp;             /* ranks that the model is split over */
     int requests, batch, rank, threads;
-    int prompt_len, gen_len;      /* 0: the paper's distribution */
-    int prefill_rows, itl_target; /* milliseconds; 0: as the engine likes */
+    int prompt_len, gen_len; /* 0: the paper's distribution */
+    int prefill_rows;        /* 0: as many as the engine chooses */
+    int itl_target;          /* milliseconds */
     uint64_t seed;
     const char *csv; /* file to write, NULL: none */
 } textgen_options;

@@ -191,7 +191,7 @@ static engine *make_engine(const turns_options *o, turns_mode mode, const model 
 }
 
 /* Puts the system prompts into all conversations, and all conversations in line. */
-static void begin(run *r)
+static void begin_run(run *r)
 {
     const turns_options *o = r->o;
     size_t n = (size_t)o->conversations,
@@ -241,7 +241,7 @@ static int run_mode(const turns_options *o, const model *m, turns_mode mode, boo
     run r = {.o = o, .m = m, .g = make_engine(o, mode, m, &source, e)};
     int status = r.g && random_adapters_preload(r.g, o->adapters, e) == 0 ? 0 : -1;
     if (status == 0) {
-        begin(&r);
+        begin_run(&r);
         double start = clock_now();
         status = talk_until_all_is_said(&r, e);
         if (status == 0 && show)

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "registry/adapter_arg.h"
 
-static int find(const adapter_set *s, const char *name)
+static int find_named(const adapter_set *s, const char *name)
 {
     for (int i = 0; i < s->n; i++)
         if (strcmp(s->name[i], name) == 0)
@@ -23,7 +23,7 @@ static int open_one(adapter_set *s, const char *arg, const model_config *base, e
         return -1;
     char *name = xstrndup(arg, n_name);
     adapter *a = NULL;
-    if (find(s, name) >= 0)
+    if (find_named(s, name) >= 0)
         err_set(e, "adapter %s is given twice", name);
     else if (!(a = adapter_open(dir, base, e)))
         err_wrap(e, "adapter %s", name);
@@ -61,7 +61,7 @@ void adapter_set_close(adapter_set *s)
 
 bool adapter_set_has(const adapter_set *s, const char *name)
 {
-    return find(s, name) >= 0;
+    return find_named(s, name) >= 0;
 }
 
 /* Called on the engine's loader threads; the set does not change while the engine lives. */
@@ -69,7 +69,7 @@ static lora *load(void *ctx, const char *name, err *e)
 {
     (void)e;
     const adapter_set *s = ctx;
-    int i = find(s, name);
+    int i = find_named(s, name);
     CHECK(i >= 0);
     return adapter_to_lora(s->adapter[i], s->be);
 }

@@ -16,6 +16,7 @@
 #include "base/pool.h"
 #include "base/sandbox.h"
 #include "cli/arg_list.h"
+#include "cli/engine_args.h"
 #include "cli/local_engine.h"
 #include "engine/engine.h"
 #include "model/model.h"
@@ -39,19 +40,6 @@ int cluster_log(const char *file, const char *name, err *e)
         return -1;
     log_set_level(level);
     return 0;
-}
-
-/* Adds an option, unless value is 0: the worker then has its own default. */
-static void add_number(arg_list *l, const char *name, long long value)
-{
-    if (value > 0)
-        arg_list_add_option(l, name, "%lld", value);
-}
-
-static void add_text(arg_list *l, const char *name, const char *value)
-{
-    if (value)
-        arg_list_add_option(l, name, "%s", value);
 }
 
 /* Returns the threads of each of n workers on the CPU: together no more than there are cores, but at least one. */
@@ -88,8 +76,8 @@ static int check_model(const worker_args *a, err *e)
 worker_args worker_args_default(void)
 {
     const engine_options o = engine_options_default();
-    return (worker_args){.weights = "stored",
-                         .kv = "auto",
+    return (worker_args){.weights = WEIGHTS_DEFAULT,
+                         .kv = KV_DEFAULT,
                          .tp = 1,
                          .n_workers = 1,
                          .itl_target = default_itl_target(),
@@ -104,6 +92,9 @@ int worker_args_check(const worker_args *a, err *e)
     for (int i = 0; i < a->devices.n; i++)
         if (check_device(a, a->devices.items[i], e))
             return -1;
+    if (a->memory_share / a->n_workers < MIN_MEMORY_SHARE)
+        return err_set(e, "--memory-share %g is too little for %d workers (--workers) on a device", a->memory_share,
+                       a->n_workers);
     kv_form kv;
     if (weights_form_find(a->weights, &form, e) || kv_form_find(a->kv, &kv, e))
         return -1;
@@ -133,26 +124,12 @@ void worker_args_apply(const worker_args *a, runner_options *o)
             add_workers(&devices, a->devices.n ? a->devices.items[i] : "cpu", a->tp);
     for (size_t i = 0; i < devices.n; i++)
         n_cpu += strcmp(devices.at[i], "cpu") == 0;
-    add_number(&args, "--tp", a->tp);
-    add_text(&args, "--model", a->model_dir);
-    add_text(&args, "--adapters", a->adapters_dir);
-    add_text(&args, "--cache", a->cache);
-    for (int i = 0; i < a->adapters.n; i++)
-        add_text(&args, "--adapter", a->adapters.items[i]);
-    add_text(&args, "--weights", a->weights);
-    add_text(&args, "--kv", a->kv);
-    add_number(&args, "--max-batch", a->max_batch);
-    add_number(&args, "--threads", a->threads ? a->threads : n_cpu > 1 ? share_of_cores(n_cpu) : 0);
-    add_number(&args, "--itl-target", a->itl_target);
-    add_number(&args, "--kv-pages", a->kv_pages);
-    add_number(&args, "--max-model-len", a->max_len);
-    arg_list_add_option(&args, "--memory-share", "%.4f", a->memory_share / copies);
-    add_number(&args, "--adapter-slots", a->adapter_slots);
-    add_number(&args, "--adapter-host-bytes", (long long)a->adapter_host_bytes);
-    if (a->host_bytes != KV_HOST_AUTO)
-        arg_list_add_option(&args, "--kv-host-bytes", "%zu", a->host_bytes);
-    if (a->no_prefix_cache)
-        arg_list_add(&args, "--no-prefix-cache");
+    worker_args each = *a;
+    each.memory_share /= copies;
+    if (!each.threads && n_cpu > 1)
+        each.threads = share_of_cores(n_cpu);
+    const option told[] = {WORKER_OPTIONS(&each, &each.adapters), {NULL}};
+    options_write(told, &args);
     o->device = devices.at;
     o->n_workers = (int)devices.n;
     o->worker_args = args.at;

@@ -16,9 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backend/group.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/commands.h"
+#include "cli/engine_args.h"
 #include "cli/local_engine.h"
 #include "cli/tree.h"
 #include "frontend/conversation.h"
@@ -32,7 +33,7 @@ typedef struct {
     const char *system, *template_file;
     sampling_params sampling; /* below 0: the model's own default */
     char *demo_model;         /* owned; NULL: another model */
-} arguments;
+} chat_args;
 
 typedef struct {
     local_engine l;
@@ -80,14 +81,14 @@ static bool wait_for_input(void)
     return !interrupted; /* if it came together with input, poll() may report only the input */
 }
 
-static int parse(arguments *a, int argc, char **argv, err *e)
+static int parse(chat_args *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.sampling = sampling_default(), .engine = local_engine_args_default()};
+    *a = (chat_args){.sampling = sampling_default(), .engine = local_engine_args_default()};
     sampling_params *s = &a->sampling;
     s->temperature = s->top_p = s->min_p = -1;
     s->top_k = s->max_tokens = -1;
     if (getrandom(&s->seed, sizeof s->seed, 0) < 0)
-        s->seed = (uint64_t)time(NULL);
+        s->seed = (uint64_t)clock_wall();
     local_engine_args *l = &a->engine;
     const char *model_dir = NULL;
     const option options[] = {
@@ -103,13 +104,13 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"min-p", OPT_FLOAT, &s->min_p, "P", "drop tokens under P times the likeliest (0: off)", 0, 1},
         {"seed", OPT_U64, &s->seed, "N", "of the randomness (another each time)"},
         {"Engine"},
-        {"device", OPT_STRING, &l->device, "NAME", DEVICE_HELP},
-        {"tp", OPT_INT, &l->tp, "N", TP_HELP, 1, MAX_RANKS},
-        {"weights", OPT_STRING, &l->weights, "FORM", WEIGHTS_HELP},
-        {"kv", OPT_STRING, &l->kv, "FORM", KV_HELP},
-        {"threads", OPT_INT, &l->threads, "N", "CPU threads (all cores)", 1, 1024},
-        {"memory-share", OPT_DOUBLE, &l->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
-        {"kv-pages", OPT_INT, &l->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
+        DEVICE_OPTION(l),
+        TP_OPTION(l),
+        WEIGHTS_OPTION(l),
+        KV_OPTION(l),
+        THREADS_OPTION(l),
+        MEMORY_SHARE_OPTION(l),
+        KV_PAGES_OPTION(l),
         {NULL}};
     const command_line c = {.usage = "punica chat [DIR] [--adapter NAME=DIR] [--system TEXT] [options]",
                             .about = "Talk to a base model, or to one of its adapters. Every line is a message, and "
@@ -138,7 +139,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
 }
 
 /* Sets what the command line leaves open to the model's defaults. */
-static int fill_sampling(talk *k, const arguments *a, err *e)
+static int fill_sampling(talk *k, const chat_args *a, err *e)
 {
     sampling_defaults d;
     if (sampling_defaults_read(&d, "auto", a->engine.model_dir, e))
@@ -155,7 +156,7 @@ static int fill_sampling(talk *k, const arguments *a, err *e)
 }
 
 /* Loads the chat templates. A file that is given is used alone; else an adapter's own comes before the base's. */
-static int load_templates(talk *k, const arguments *a, err *e)
+static int load_templates(talk *k, const chat_args *a, err *e)
 {
     if (!(k->base = chat_template_load(a->engine.model_dir, a->template_file, e)))
         return -1;
@@ -174,7 +175,7 @@ static void add_message(talk *k, const char *role, const char *text)
     json_array_append_new(k->messages, json_pack("{s:s, s:o}", "role", role, "content", json_text(text)));
 }
 
-static int talk_open(talk *k, const arguments *a, err *e)
+static int talk_open(talk *k, const chat_args *a, err *e)
 {
     if (local_engine_open(&k->l, &a->engine, e) || fill_sampling(k, a, e) || load_templates(k, a, e) ||
         local_engine_start(&k->l, &a->engine, e))
@@ -206,7 +207,7 @@ static int write_prompt(talk *k, ids *out, err *e)
     buf text = {0};
     text_spans own = {0};
     const chat_input in = {.messages = messages, .add_generation_prompt = true};
-    int rc = chat_template_write(c, &in, time(NULL), &text, &own, e);
+    int rc = chat_template_write(c, &in, (time_t)clock_wall(), &text, &own, e);
     if (rc == 0)
         rc = tokenizer_encode_within(k->l.t, text.data, text.len, false,
                                      &(encode_limits){.max_ids = SIZE_MAX, .own = &own}, out, e);
@@ -375,7 +376,7 @@ static int converse(talk *k, err *e)
 
 int cmd_chat(int argc, char **argv)
 {
-    arguments a;
+    chat_args a;
     talk k = {0};
     err e;
     int parsed = parse(&a, argc, argv, &e), code = parsed > 0 ? 0 : 2;

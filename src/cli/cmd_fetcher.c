@@ -16,16 +16,11 @@
 typedef struct {
     source_args sources;
     const char *model_dir;
-} arguments;
+} fetcher_args;
 
-static int parse(arguments *a, int argc, char **argv, err *e)
+static int parse(fetcher_args *a, int argc, char **argv, err *e)
 {
-    const option options[] = {
-        {"model", OPT_STRING, &a->model_dir, "DIR", "the base model; only its config.json is read"},
-        {"adapter-files", OPT_STRING, &a->sources.fetch.files_under, "DIR",
-         "file: sources may lie in this folder (none may)"},
-        SOURCE_OPTIONS(&a->sources),
-        {NULL}};
+    const option options[] = {FETCHER_OPTIONS(&a->sources, a->model_dir), {NULL}};
     const command_line c = {.usage = "punica fetcher --model DIR --cache DIR [options] 3<WANT 4>FETCHED",
                             .about = "Fetch one adapter. A runner starts this; see punica runner --help.",
                             .options = options};
@@ -52,7 +47,7 @@ static Message *read_want(err *e)
     return NULL;
 }
 
-static int fetch(const arguments *a, const Want *want, err *e)
+static int fetch(const fetcher_args *a, const Want *want, err *e)
 {
     model_config base;
     disk_pin pin;
@@ -88,7 +83,7 @@ static void answer(const Want *want, const char *error)
 
 int cmd_fetcher(int argc, char **argv)
 {
-    arguments a = {0};
+    fetcher_args a = {0};
     err e;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the next one continues what it has fetched */
     prctl(PR_SET_NAME, "punica-fetcher");

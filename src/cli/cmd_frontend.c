@@ -8,12 +8,11 @@
 static int parse(server_args *a, int argc, char **argv, err *e)
 {
     const command_line c = {
-        .usage = "punica frontend --scheduler ADDRESS --secret-file FILE --model DIR [--adapters DIR] [options]",
+        .usage = "punica frontend --scheduler ADDRESS --model DIR " LINK_USAGE " [options]",
         .about =
             "Speak OpenAI's API with clients and tokens with the scheduler. Lost links and restarted schedulers are\n"
-            "not noticed by clients. SIGTERM or SIGQUIT takes no new calls and exits when the last stream has ended, "
-            "or\n"
-            "after --drain-seconds. " SIGHUP_HELP};
+            "not noticed by clients. After SIGTERM, SIGINT or SIGQUIT it takes no new calls, and exits when the last\n"
+            "stream has ended, or after --drain-seconds. " SIGHUP_HELP};
     int status = server_args_parse(a, SERVER_FRONTEND, c, argc, argv, e);
     return status ? status : server_args_check(a, SERVER_FRONTEND, e);
 }

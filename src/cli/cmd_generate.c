@@ -11,10 +11,10 @@
 
 #include "base/clock.h"
 #include "backend/devices.h"
-#include "backend/group.h"
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/completions.h"
+#include "cli/engine_args.h"
 #include "cli/local_engine.h"
 #include "cli/prompts.h"
 
@@ -25,22 +25,22 @@ typedef struct {
     const char *prompt, *prompts_file;
     bool json;
     sampling_params sampling;
-} arguments;
+} generate_args;
 
 typedef struct {
     local_engine l;
     prompts in;
     completions out;
     double seconds; /* from the first step to the last */
-} job;
+} batch_job;
 
-static int parse(arguments *a, int argc, char **argv, err *e)
+static int parse(generate_args *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.sampling = sampling_default(), .engine = local_engine_args_default()};
+    *a = (generate_args){.sampling = sampling_default(), .engine = local_engine_args_default()};
     local_engine_args *l = &a->engine;
     const option options[] = {
-        {"model", OPT_STRING, &l->model_dir, "DIR", "the base model: a Hugging Face model directory"},
-        {"adapter", OPT_LIST, &l->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
+        MODEL_OPTION(l),
+        ADAPTER_OPTION(&l->adapters),
         {"prompt", OPT_STRING, &a->prompt, "TEXT", "complete this with the base and every adapter (standard input)"},
         {"prompts", OPT_STRING, &a->prompts_file, "FILE", "complete these: JSON lines, - for standard input"},
         {"json", OPT_FLAG, &a->json, NULL, "write one JSON object a line, in input order"},
@@ -53,16 +53,16 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"min-p", OPT_FLOAT, &a->sampling.min_p, "P", "drop tokens under P times the likeliest; 0: off (%)", 0, 1},
         {"seed", OPT_U64, &a->sampling.seed, "N", "of the randomness (%)"},
         {"Engine"},
-        {"device", OPT_STRING, &l->device, "NAME", DEVICE_HELP},
-        {"tp", OPT_INT, &l->tp, "N", TP_HELP, 1, MAX_RANKS},
-        {"weights", OPT_STRING, &l->weights, "FORM", WEIGHTS_HELP},
-        {"kv", OPT_STRING, &l->kv, "FORM", KV_HELP},
-        {"max-batch", OPT_INT, &l->max_batch, "N", MAX_BATCH_HELP, 1, 4096},
-        {"itl-target", OPT_INT, &l->itl_target, "MS", ITL_TARGET_HELP, 1, 60000},
-        {"threads", OPT_INT, &l->threads, "N", "CPU threads (all cores)", 1, 1024},
-        {"memory-share", OPT_DOUBLE, &l->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
-        {"no-prefix-cache", OPT_FLAG, &l->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},
-        {"kv-pages", OPT_INT, &l->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
+        DEVICE_OPTION(l),
+        TP_OPTION(l),
+        WEIGHTS_OPTION(l),
+        KV_OPTION(l),
+        MAX_BATCH_OPTION(l),
+        ITL_TARGET_OPTION(l),
+        THREADS_OPTION(l),
+        MEMORY_SHARE_OPTION(l),
+        NO_PREFIX_CACHE_OPTION(l),
+        KV_PAGES_OPTION(l),
         {NULL}};
     const command_line c = {
         .usage = "punica generate --model DIR [--adapter NAME=DIR]... [--prompt TEXT | --prompts FILE]",
@@ -86,7 +86,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
 }
 
 /* Adds the text as a prompt of the base and of every adapter. */
-static int add_text(job *j, const arguments *a, const char *text, err *e)
+static int add_text(batch_job *j, const generate_args *a, const char *text, err *e)
 {
     if (prompts_add_text(&j->in, NULL, text, j->l.t, &a->sampling, e))
         return -1;
@@ -97,7 +97,7 @@ static int add_text(job *j, const arguments *a, const char *text, err *e)
 }
 
 /* Adds standard input as one text, without a newline at its end. */
-static int add_input(job *j, const arguments *a, err *e)
+static int add_input(batch_job *j, const generate_args *a, err *e)
 {
     buf text = {0};
     char part[4096];
@@ -114,7 +114,7 @@ static int add_input(job *j, const arguments *a, err *e)
     return status;
 }
 
-static int read_prompts(job *j, const arguments *a, err *e)
+static int read_prompts(batch_job *j, const generate_args *a, err *e)
 {
     if (a->prompt)
         return add_text(j, a, a->prompt, e);
@@ -131,7 +131,7 @@ static int read_prompts(job *j, const arguments *a, err *e)
 }
 
 /* Checks that every prompt names an adapter that was given. */
-static int check_adapters(const job *j, err *e)
+static int check_adapters(const batch_job *j, err *e)
 {
     for (int i = 0; i < j->in.n; i++) {
         const char *name = j->in.at[i].adapter;
@@ -142,7 +142,7 @@ static int check_adapters(const job *j, err *e)
     return 0;
 }
 
-static int job_open(job *j, const arguments *a, err *e)
+static int batch_job_open(batch_job *j, const generate_args *a, err *e)
 {
     if (local_engine_open(&j->l, &a->engine, e) || read_prompts(j, a, e) || check_adapters(j, e))
         return -1;
@@ -150,14 +150,14 @@ static int job_open(job *j, const arguments *a, err *e)
     return 0;
 }
 
-static void job_close(job *j)
+static void batch_job_close(batch_job *j)
 {
     completions_deinit(&j->out);
     prompts_deinit(&j->in);
     local_engine_close(&j->l);
 }
 
-static int add_prompt(const job *j, int i, err *e)
+static int add_prompt(const batch_job *j, int i, err *e)
 {
     const prompt *q = &j->in.at[i];
     engine_request r = {.id = (uint64_t)i,
@@ -170,7 +170,7 @@ static int add_prompt(const job *j, int i, err *e)
     return engine_add(j->l.g, &r, e);
 }
 
-static void show_progress(const job *j, int n_done, uint64_t tokens, double seconds)
+static void show_progress(const batch_job *j, int n_done, uint64_t tokens, double seconds)
 {
     enum { WIDTH = 30 };
     int full = j->in.n ? n_done * WIDTH / j->in.n : WIDTH;
@@ -180,7 +180,7 @@ static void show_progress(const job *j, int n_done, uint64_t tokens, double seco
 }
 
 /* Handles an event. True when its prompt is done. */
-static bool on_event(job *j, const event *ev)
+static bool on_event(batch_job *j, const event *ev)
 {
     prompt *q = &j->in.at[ev->id];
     outcome *o = &j->out.out[ev->id];
@@ -215,7 +215,7 @@ static void interrupt(int number)
 }
 
 /* Steps until all is done or Ctrl-C comes, and writes what is done. What is not is kept for completions_finish(). */
-static int run(job *j, err *e)
+static int run_prompts(batch_job *j, err *e)
 {
     engine *g = j->l.g;
     bool progress = isatty(STDERR_FILENO) && (j->in.n > 1 || !isatty(STDOUT_FILENO));
@@ -245,7 +245,7 @@ static int run(job *j, err *e)
     return 0;
 }
 
-static void print_facts(const job *j, const engine_stats *s)
+static void print_facts(const batch_job *j, const engine_stats *s)
 {
     printf("\n%d request%s, %d adapter%s, one base model: %llu tokens in %llu steps, %.2f s, %.0f tokens/s\n", j->in.n,
            j->in.n == 1 ? "" : "s", j->l.adapters.n, j->l.adapters.n == 1 ? "" : "s", (unsigned long long)s->tokens,
@@ -254,13 +254,13 @@ static void print_facts(const job *j, const engine_stats *s)
 
 int cmd_generate(int argc, char **argv)
 {
-    arguments a;
-    job j = {0};
+    generate_args a;
+    batch_job j = {0};
     err e;
     int code = 2, parsed = parse(&a, argc, argv, &e);
     if (parsed > 0)
         code = 0;
-    if (parsed || job_open(&j, &a, &e) || local_engine_start(&j.l, &a.engine, &e))
+    if (parsed || batch_job_open(&j, &a, &e) || local_engine_start(&j.l, &a.engine, &e))
         goto out;
     for (int i = 0; i < j.in.n; i++)
         if (add_prompt(&j, i, &e)) {
@@ -268,7 +268,7 @@ int cmd_generate(int argc, char **argv)
                 err_wrap(&e, "prompts line %d", j.in.at[i].line);
             goto out;
         }
-    if (run(&j, &e) == 0) {
+    if (run_prompts(&j, &e) == 0) {
         engine_stats s = engine_get_stats(j.l.g);
         code = completions_finish(&j.out) ? 1 : 0;
         if (!a.json)
@@ -279,7 +279,7 @@ int cmd_generate(int argc, char **argv)
 out:
     if (code == 2)
         command_fail(e.msg);
-    job_close(&j);
+    batch_job_close(&j);
     free(a.engine.adapters.items);
     return code;
 }

@@ -11,10 +11,10 @@
 static int parse(server_args *a, int argc, char **argv, err *e)
 {
     const command_line c = {
-        .usage = "punica runner --scheduler ADDRESS --secret-file FILE --model DIR [--adapters DIR] [--device NAME]...",
+        .usage = "punica runner --scheduler ADDRESS --model DIR " LINK_USAGE " [options]",
         .about = "Serve with the devices of this host: one worker process for each, started again when it dies.\n"
-                 "SIGTERM or SIGQUIT moves its requests to other runners and then exits; a second one exits at "
-                 "once.\n" SIGHUP_HELP};
+                 "SIGTERM, SIGINT or SIGQUIT moves its requests to other runners and then exits; a second one exits "
+                 "at once.\n" SIGHUP_HELP};
     int status = server_args_parse(a, SERVER_RUNNER, c, argc, argv, e);
     if (status)
         return status;

@@ -9,7 +9,7 @@
 static int parse(server_args *a, int argc, char **argv, err *e)
 {
     const command_line c = {
-        .usage = "punica scheduler --listen ADDRESS --secret-file FILE [options]",
+        .usage = "punica scheduler " LINK_USAGE " [options]",
         .about = "Give requests of frontends to GPUs of runners. Frontends and runners connect to it, with the same\n"
                  "secret or certificates for their roles; it keeps nothing on disk: restarted, it gets its requests "
                  "back from\n"

@@ -20,9 +20,9 @@
 typedef struct {
     server_args server;
     char *demo_model, *demo_adapters; /* owned; NULL: not the demo */
-} arguments;
+} serve_args;
 
-static int choose_demo(arguments *a, err *e)
+static int choose_demo(serve_args *a, err *e)
 {
     worker_args *w = &a->server.workers;
     if (w->adapters_dir || w->cache || w->adapters.n)
@@ -36,7 +36,7 @@ static int choose_demo(arguments *a, err *e)
     return 0;
 }
 
-static int parse(arguments *a, int argc, char **argv, err *e)
+static int parse(serve_args *a, int argc, char **argv, err *e)
 {
     worker_args *w = &a->server.workers;
     const char *model_dir = NULL;
@@ -266,7 +266,7 @@ static int serve(server_args *a, bool is_demo, err *e)
 
 int cmd_serve(int argc, char **argv)
 {
-    arguments a = {0};
+    serve_args a = {0};
     err e;
     server_args_init(&a.server);
     int status = parse(&a, argc, argv, &e);

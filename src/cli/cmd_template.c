@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -76,7 +77,7 @@ static void answer_line(const chat_template *c, const settings *s, const char *t
     err e;
     buf_add(&prompt, "", 0);
     json_t *line = parse_line(text, n, &e);
-    int rc = line ? write_prompt(c, s->now >= 0 ? (time_t)s->now : time(NULL), line, &prompt, &e) : -1;
+    int rc = line ? write_prompt(c, s->now >= 0 ? (time_t)s->now : (time_t)clock_wall(), line, &prompt, &e) : -1;
     json_t *answer = rc == 0 ? json_stringn(prompt.data, prompt.len) : json_pack("{s:o}", "error", json_text(e.msg));
     char *dump = json_dumps(answer, JSON_ENCODE_ANY | JSON_ENSURE_ASCII); /* no U+2028, which ends a line for some */
     puts(dump);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -25,26 +26,34 @@ typedef struct {
     double requests, tokens, adapters, adapter_bytes;
     bool json, by_hour;
     char who[STORE_USER];
-} arguments;
+} tenant_args;
 
 #define STORE_OPTION(a) {"store", OPT_STRING, &(a)->store, "URL", STORE_HELP}
 #define JSON_OPTION(a) {"json", OPT_FLAG, &(a)->json, NULL, "as JSON"}
+#define WEIGHT_HELP "its share of a full cluster, relative to those of other tenants (" AS_TEXT(STORE_WEIGHT) ")"
 #define SETTINGS(a)                                                                                                     \
-    {"base", OPT_STRING, &(a)->base, "yes|no", "whether it may use the base model (no)"},                               \
-        {"in-flight", OPT_INT, &(a)->in_flight, "N", "requests at once; each choice of a call is one (0: any number)",  \
-         0,           1e9},                                                                                             \
-        {"waiting", OPT_INT, &(a)->waiting, "N", "of these, without a first token (0: any number)", 0, 1e9},            \
-        {"requests-per-minute", OPT_DOUBLE, &(a)->requests, "N", "requests taken in (0: any number)", 0, 1e12},         \
+    {"base", OPT_STRING, &(a)->base, "yes|no", "whether the tenant may use the base model, too (no)"},                  \
+        {"in-flight",                                                                                                   \
+         OPT_INT,                                                                                                       \
+         &(a)->in_flight,                                                                                               \
+         "N",                                                                                                           \
+         "requests that may run or wait at once; each choice of a call counts (0: any number)",                         \
+         0,                                                                                                             \
+         1e9},                                                                                                          \
+        {"waiting", OPT_INT, &(a)->waiting, "N", "those of them that have no token yet (0: any number)", 0, 1e9},       \
+        {"requests-per-minute", OPT_DOUBLE, &(a)->requests, "N", "requests accepted (0: any number)", 0, 1e12},         \
         {"tokens-per-minute", OPT_DOUBLE, &(a)->tokens, "N", "tokens of prompts and outputs (0: any number)", 0, 1e12}, \
-        {"max-adapters", OPT_DOUBLE, &(a)->adapters, "N", "adapters that it may bring itself (0: none)", 0, 1e12},      \
+        {"max-adapters", OPT_DOUBLE, &(a)->adapters, "N", "adapters that it may add itself (0: none)", 0, 1e12},        \
         {"max-adapter-bytes",                                                                                           \
          OPT_DOUBLE,                                                                                                    \
          &(a)->adapter_bytes,                                                                                           \
          "N",                                                                                                           \
-         "of all their versions that are kept (0: any number)",                                                         \
+         "size of these, with all versions that are kept (0: any size)",                                                \
          0,                                                                                                             \
          1e12},                                                                                                         \
-        {"weight", OPT_INT, &(a)->weight, "N", "its share where the cluster is full, against others' (1)", 1, 1000}
+    {                                                                                                                   \
+        "weight", OPT_INT, &(a)->weight, "N", WEIGHT_HELP, 1, STORE_MAX_WEIGHT                                          \
+    }
 
 /* Reads a time: "90", "15m", "12h" or "30d" from now, or "now"; "never" is 0. */
 static int parse_expiry(const char *text, int64_t *at, err *e)
@@ -54,7 +63,7 @@ static int parse_expiry(const char *text, int64_t *at, err *e)
     char *end;
     double x = strtod(text, &end);
     const char *unit = *end ? strchr(units, *end) : units;
-    *at = strcmp(text, "never") == 0 ? 0 : time(NULL);
+    *at = strcmp(text, "never") == 0 ? 0 : (time_t)clock_wall();
     if (strcmp(text, "never") == 0 || strcmp(text, "now") == 0)
         return 0;
     if (end == text || !unit || (*end && end[1]) || !(x >= 0 && x < 1e9))
@@ -95,7 +104,7 @@ static int apply_limit(const char *name, double given, int64_t *limit, err *e)
 }
 
 /* Sets those settings of t that were given. */
-static int apply_settings(const arguments *a, store_tenant *t, err *e)
+static int apply_settings(const tenant_args *a, store_tenant *t, err *e)
 {
     if (a->base && parse_base(a->base, &t->base, e))
         return -1;
@@ -117,9 +126,9 @@ static int ended(store_result r)
 
 /* Each command, on an open store. */
 
-static int add(store *s, const arguments *a, err *e)
+static int add(store *s, const tenant_args *a, err *e)
 {
-    store_tenant t = {.name = a->word[0], .weight = 1};
+    store_tenant t = {.name = a->word[0], .weight = STORE_WEIGHT};
     return apply_settings(a, &t, e) ? -1 : ended(store_add_tenant(s, a->who, &t, e));
 }
 
@@ -128,22 +137,22 @@ static int edit_tenant(void *ctx, store_tenant *t, err *e)
     return apply_settings(ctx, t, e);
 }
 
-static int limit(store *s, const arguments *a, err *e)
+static int limit(store *s, const tenant_args *a, err *e)
 {
     return ended(store_change_tenant(s, a->who, a->word[0], edit_tenant, (void *)a, e));
 }
 
-static int remove_one(store *s, const arguments *a, err *e)
+static int remove_one(store *s, const tenant_args *a, err *e)
 {
     return ended(store_remove_tenant(s, a->who, a->word[0], e));
 }
 
-static int grant(store *s, const arguments *a, err *e)
+static int grant(store *s, const tenant_args *a, err *e)
 {
     return ended(store_add_grant(s, a->who, &(store_grant){a->word[0], a->word[1]}, e));
 }
 
-static int ungrant(store *s, const arguments *a, err *e)
+static int ungrant(store *s, const tenant_args *a, err *e)
 {
     return ended(store_remove_grant(s, a->who, &(store_grant){a->word[0], a->word[1]}, e));
 }
@@ -196,7 +205,7 @@ static const store_tenant *find_named(const store_directory *d, const char *name
 }
 
 /* Prints all tenants, or the one that is named. */
-static int show(store *s, const arguments *a, err *e)
+static int show(store *s, const tenant_args *a, err *e)
 {
     store_directory *d = store_read_directory(s, e);
     const store_tenant *one = d && a->word[0] ? find_named(d, a->word[0], e) : NULL;
@@ -222,7 +231,7 @@ static void print_key(const store_key *k)
     printf("\n");
 }
 
-static int key_list(store *s, const arguments *a, err *e)
+static int key_list(store *s, const tenant_args *a, err *e)
 {
     store_directory *d = store_read_directory(s, e);
     int rc = d && find_named(d, a->word[0], e) ? 0 : -1;
@@ -249,7 +258,7 @@ static int check_known(store *s, const char *name, err *e)
     return rc;
 }
 
-static int key_add(store *s, const arguments *a, err *e)
+static int key_add(store *s, const tenant_args *a, err *e)
 {
     char text[STORE_KEY_TEXT];
     store_key k = {.tenant = a->word[0], .name = a->word[1]};
@@ -260,7 +269,7 @@ static int key_add(store *s, const arguments *a, err *e)
     return 0;
 }
 
-static int key_expire(store *s, const arguments *a, err *e)
+static int key_expire(store *s, const tenant_args *a, err *e)
 {
     int64_t at = 0;
     if (!a->expires)
@@ -268,20 +277,20 @@ static int key_expire(store *s, const arguments *a, err *e)
     return parse_expiry(a->expires, &at, e) ? -1 : ended(store_expire_key(s, a->who, a->word[0], a->word[1], at, e));
 }
 
-static int key_revoke(store *s, const arguments *a, err *e)
+static int key_revoke(store *s, const tenant_args *a, err *e)
 {
     return ended(store_remove_key(s, a->who, a->word[0], a->word[1], e));
 }
 
 /* Rows of usage, by hour or summed up over all hours. */
 typedef struct {
-    const arguments *a;
+    const tenant_args *a;
     store_usage *sum;
     size_t n, cap;
     bool any;
 } usage_sums;
 
-static void print_usage(const arguments *a, const store_usage *u)
+static void print_usage(const tenant_args *a, const store_usage *u)
 {
     if (a->json) {
         json_t *o = store_usage_json(u);
@@ -322,7 +331,7 @@ static void add_usage(void *ctx, const store_usage *u)
     s->sum[i].output += u->output;
 }
 
-static int usage(store *s, const arguments *a, err *e)
+static int usage(store *s, const tenant_args *a, err *e)
 {
     store_period p = {.tenant = a->word[0], .to = INT64_MAX / 3600};
     usage_sums sums = {.a = a};
@@ -341,7 +350,7 @@ static int usage(store *s, const arguments *a, err *e)
 }
 
 typedef struct {
-    const arguments *a;
+    const tenant_args *a;
     bool any;
 } audit_lines;
 
@@ -357,7 +366,7 @@ static void print_audit(void *ctx, const store_audit *l)
     printf("  %-16s %-16s %-20s %s\n", l->who, l->action, l->tenant, l->detail);
 }
 
-static int audit(store *s, const arguments *a, err *e)
+static int audit(store *s, const tenant_args *a, err *e)
 {
     audit_lines lines = {.a = a};
     int rc = store_read_audit(s, a->word[0], a->last, print_audit, &lines, e);
@@ -369,38 +378,43 @@ static const struct command {
     const char *name, *words, *about;
     int n_words, n_optional;
     enum { NO_MORE, WITH_SETTINGS, WITH_JSON, WITH_EXPIRES, WITH_IN, WITH_PERIOD, WITH_LAST } extra;
-    int (*run)(store *s, const arguments *a, err *e);
+    int (*run)(store *s, const tenant_args *a, err *e);
 } commands[] = {
-    {"add", "TENANT", "a new tenant, without keys, adapters and limits but for those given", 1, 0, WITH_SETTINGS, add},
-    {"limit", "TENANT", "changes what is given, and leaves the rest", 1, 0, WITH_SETTINGS, limit},
-    {"list", "", "all tenants", 0, 0, WITH_JSON, show},
-    {"show", "TENANT", "its limits, adapters and keys; a key itself is shown by nobody", 1, 0, WITH_JSON, show},
-    {"remove", "TENANT", "with its keys, grants and adapters; what it used is kept, and streams go on to their end", 1,
+    {"add", "TENANT", "add a tenant; it has no keys and adapters yet, and only the limits given", 1, 0, WITH_SETTINGS,
+     add},
+    {"limit", "TENANT", "change the limits given, and leave the others", 1, 0, WITH_SETTINGS, limit},
+    {"list", "", "show all tenants", 0, 0, WITH_JSON, show},
+    {"show", "TENANT", "show a tenant's limits and adapters, and the names of its keys", 1, 0, WITH_JSON, show},
+    {"remove", "TENANT", "remove a tenant, its keys and grants; its usage is kept, and running streams end normally", 1,
      0, NO_MORE, remove_one},
-    {"grant", "TENANT ADAPTER", "it sees and may use the adapter, or with a * behind the beginning of a name all such",
-     2, 0, NO_MORE, grant},
-    {"ungrant", "TENANT ADAPTER", "takes a grant back", 2, 0, NO_MORE, ungrant},
-    {"key add", "TENANT NAME", "a new key, printed once", 2, 0, WITH_EXPIRES, key_add},
-    {"key list", "TENANT", "its keys, and when they expire", 1, 0, WITH_JSON, key_list},
-    {"key expire", "TENANT NAME", "at a time: to change a key, add another, and let the old one expire", 2, 0, WITH_IN,
-     key_expire},
-    {"key revoke", "TENANT NAME", "at once; streams that have begun go on", 2, 0, NO_MORE, key_revoke},
-    {"usage", "[TENANT]", "tokens by tenant and version of adapter", 1, 1, WITH_PERIOD, usage},
-    {"audit", "[TENANT]", "who changed what, the newest first", 1, 1, WITH_LAST, audit},
+    {"grant", "TENANT ADAPTER", "let it use an adapter, or all whose names begin alike: sql-*", 2, 0, NO_MORE, grant},
+    {"ungrant", "TENANT ADAPTER", "take such a grant back", 2, 0, NO_MORE, ungrant},
+    {"key add", "TENANT NAME", "make a key, which is printed once and cannot be shown again", 2, 0, WITH_EXPIRES,
+     key_add},
+    {"key list", "TENANT", "show the names of its keys, and when they expire", 1, 0, WITH_JSON, key_list},
+    {"key expire", "TENANT NAME", "let a key expire: to replace one, add another and give the old one a day (--in 1d)",
+     2, 0, WITH_IN, key_expire},
+    {"key revoke", "TENANT NAME", "make a key invalid at once; running streams go on", 2, 0, NO_MORE, key_revoke},
+    {"usage", "[TENANT]", "show requests and tokens by tenant, adapter and version", 1, 1, WITH_PERIOD, usage},
+    {"audit", "[TENANT]", "show who changed what, the newest first", 1, 1, WITH_LAST, audit},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands, MAX_OPTIONS = 12 };
 
-static int fill_options(const struct command *c, arguments *a, option *to)
+static int fill_options(const struct command *c, tenant_args *a, option *to)
 {
     const option settings[] = {SETTINGS(a)}, json[] = {JSON_OPTION(a)},
-                 expires[] = {{"expires", OPT_STRING, &a->expires, "TIME", "from now, as 30d or 12h (never)"}},
-                 in[] = {{"in", OPT_STRING, &a->expires, "TIME", "from now, as 30d or 12h; now; never"}},
+                 expires[] = {{"expires", OPT_STRING, &a->expires, "TIME",
+                               "when the key expires, from now: 30d, 12h, 15m (never)"}},
+                 in[] = {{"in", OPT_STRING, &a->expires, "TIME",
+                          "when the key expires, from now: 30d, 12h, 15m, now or never"}},
                  period[] = {JSON_OPTION(a),
-                             {"by-hour", OPT_FLAG, &a->by_hour, NULL, "each hour by itself"},
-                             {"from", OPT_STRING, &a->from, "TIME", "2026-03-01 or 2026-03-01T12, UTC (the beginning)"},
-                             {"to", OPT_STRING, &a->to, "TIME", "likewise, without that hour (now)"}},
-                 last[] = {JSON_OPTION(a), {"last", OPT_INT, &a->last, "N", "how many (%)", 1, 1e6}};
+                             {"by-hour", OPT_FLAG, &a->by_hour, NULL, "a line for each hour"},
+                             {"from", OPT_STRING, &a->from, "TIME",
+                              "first hour to show, UTC: 2026-03-01 or 2026-03-01T12 (the first recorded)"},
+                             {"to", OPT_STRING, &a->to, "TIME",
+                              "hour before which to stop, written likewise (the present one is shown)"}},
+                 last[] = {JSON_OPTION(a), {"last", OPT_INT, &a->last, "N", "how many changes to show (%)", 1, 1e6}};
     const struct {
         const option *at;
         int n;
@@ -419,15 +433,15 @@ static int fill_options(const struct command *c, arguments *a, option *to)
 
 static int run_command(const struct command *c, int argc, char **argv)
 {
-    arguments a = {.in_flight = AS_IT_IS,
-                   .waiting = AS_IT_IS,
-                   .weight = AS_IT_IS,
-                   .requests = AS_IT_IS,
-                   .tokens = AS_IT_IS,
-                   .adapters = AS_IT_IS,
-                   .adapter_bytes = AS_IT_IS,
-                   .last = 50,
-                   .store = getenv(STORE_ENVIRONMENT)};
+    tenant_args a = {.in_flight = AS_IT_IS,
+                     .waiting = AS_IT_IS,
+                     .weight = AS_IT_IS,
+                     .requests = AS_IT_IS,
+                     .tokens = AS_IT_IS,
+                     .adapters = AS_IT_IS,
+                     .adapter_bytes = AS_IT_IS,
+                     .last = 50,
+                     .store = getenv(STORE_ENVIRONMENT)};
     option options[MAX_OPTIONS];
     fill_options(c, &a, options);
     char *line = xasprintf("punica tenant %s %s --store URL [options]", c->name, c->words);
@@ -485,6 +499,8 @@ int cmd_tenant(int argc, char **argv)
         if (n)
             return run_command(&commands[i], argc - n, argv + n);
     }
+    if (argc > 2 && strcmp(argv[1], "key") == 0 && argv[2][0] == '-')
+        return help(argc - 1, argv + 1);
     if (argc > 1 && argv[1][0] != '-') {
         err unknown;
         bool key = strcmp(argv[1], "key") == 0 && argc > 2;

@@ -5,14 +5,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "backend/group.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sandbox.h"
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
-#include "cli/options.h"
-#include "engine/engine.h"
+#include "cli/engine_args.h"
 #include "net/frames.h"
 #include "worker/worker_process.h"
 
@@ -29,27 +27,10 @@ static int parse(worker_options *w, option_list *adapters, int argc, char **argv
                           .memory_share = d.memory_share,
                           .in = WORKER_IN_FD,
                           .out = WORKER_OUT_FD};
-    const option options[] = {
-        {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
-        {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
-        {"cache", OPT_STRING, &w->cache, "DIR", CACHE_HELP},
-        {"adapter", OPT_LIST, adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
-        {"device", OPT_STRING, &w->device, "NAME", DEVICE_HELP},
-        {"tp", OPT_INT, &w->tp, "N", TP_HELP, 1, MAX_RANKS},
-        {"weights", OPT_STRING, &w->weights, "FORM", WEIGHTS_HELP},
-        {"kv", OPT_STRING, &w->kv, "FORM", KV_HELP},
-        {"max-batch", OPT_INT, &w->max_batch, "N", MAX_BATCH_HELP, 1, 4096},
-        {"itl-target", OPT_INT, &w->itl_target, "MS", ITL_TARGET_HELP, 1, 60000},
-        {"threads", OPT_INT, &w->threads, "N", "CPU threads (all cores)", 1, 1024},
-        {"kv-pages", OPT_INT, &w->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
-        {"memory-share", OPT_DOUBLE, &w->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
-        {"no-prefix-cache", OPT_FLAG, &w->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},
-        {"kv-host-bytes", OPT_SIZE, &w->host_bytes, "N", KV_HOST_HELP, 0, 1e15},
-        {"max-model-len", OPT_INT, &w->max_len, "N", MAX_LEN_HELP, 1, 1e9},
-        {"adapter-slots", OPT_INT, &w->n_adapter_slots, "N", ADAPTER_SLOTS_HELP, 1, 65536},
-        {"adapter-host-bytes", OPT_SIZE, &w->adapter_host_bytes, "N", ADAPTER_HOST_BYTES_HELP, 4096, 1e12},
-        {"gpu", OPT_INT, &w->gpu, "N", "its number at its runner", 0, 65535},
-        {NULL}};
+    const option options[] = {WORKER_OPTIONS(w, adapters),
+                              DEVICE_OPTION(w),
+                              {"gpu", OPT_INT, &w->gpu, "N", "its number at its runner", 0, 65535},
+                              {NULL}};
     const command_line c = {.usage = "punica worker --model DIR [options] 3<COMMANDS 4>STEPS",
                             .about = "One device behind two pipes. A runner starts this; see punica runner --help.",
                             .options = options};

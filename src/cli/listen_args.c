@@ -68,6 +68,22 @@ static int check_open(const listen_args *a, const frontend_options *o, err *e)
                                            o->listen);
 }
 
+/* Returns HOST:PORT with another host, unless it is NULL, and another port, unless it is below 0; owned by the caller. */
+static char *replace_address(const char *listen, const char *host, int port)
+{
+    const char *colon = strrchr(listen, ':');
+    int n = colon ? (int)(colon - listen) : (int)strlen(listen);
+    char *kept_host = xasprintf("%.*s", n, listen), *new_port = xasprintf(":%d", port);
+    bool is_ipv6 = host && strchr(host, ':') && host[0] != '[';
+    char *out = xasprintf("%s%s%s%s", is_ipv6 ? "[" : "", host ? host : kept_host, is_ipv6 ? "]" : "",
+                          port >= 0 ? new_port
+                          : colon   ? colon
+                                    : "");
+    free(kept_host);
+    free(new_port);
+    return out;
+}
+
 int listen_args_apply(listen_args *a, frontend_options *o, err *e)
 {
     const char *key = getenv("PUNICA_API_KEY");
@@ -87,9 +103,7 @@ int listen_args_apply(listen_args *a, frontend_options *o, err *e)
         return -1;
     if (!a->host && a->port < 0)
         return check_open(a, o, e);
-    const char *host = a->host ? a->host : "127.0.0.1";
-    a->listen =
-        xasprintf(strchr(host, ':') && host[0] != '[' ? "[%s]:%d" : "%s:%d", host, a->port < 0 ? 8000 : a->port);
+    a->listen = replace_address(o->listen, a->host, a->port);
     o->listen = a->listen;
     return check_open(a, o, e);
 }

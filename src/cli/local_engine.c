@@ -5,6 +5,7 @@
 
 #include "backend/devices.h"
 #include "base/clock.h"
+#include "cli/engine_args.h"
 
 int default_itl_target(void)
 {
@@ -14,8 +15,8 @@ int default_itl_target(void)
 local_engine_args local_engine_args_default(void)
 {
     return (local_engine_args){.device = "cpu",
-                               .weights = "stored",
-                               .kv = "auto",
+                               .weights = WEIGHTS_DEFAULT,
+                               .kv = KV_DEFAULT,
                                .tp = 1,
                                .itl_target = default_itl_target(),
                                .memory_share = engine_options_default().memory_share};

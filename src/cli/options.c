@@ -1,6 +1,7 @@
 /* options.c - see options.h */
 #include "cli/options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdint.h>
@@ -23,6 +24,12 @@ static void add_value(buf *to, const option *o)
         CHECK(*(const char *const *)o->out);
         buf_add_str(to, *(const char *const *)o->out);
         return;
+    case OPT_INTS: {
+        const option_ints *l = o->out;
+        for (int i = 0; i < *l->n; i++)
+            buf_printf(to, "%s%d", i ? "," : "", l->at[i]);
+        return;
+    }
     case OPT_FLAG:
     case OPT_LIST: CHECK(false); /* they have no value to print */
     }
@@ -55,7 +62,16 @@ static void write_help(buf *to, const command_line *c)
     add_row(to, &help);
 }
 
-static const option *find(const command_line *c, const char *name, size_t n)
+/* Returns how much of the usage is the command's name: the words in small letters that it begins with. */
+static int name_length(const command_line *c)
+{
+    const char *end = c->usage + strcspn(c->usage, " ");
+    while (end[0] == ' ' && islower((unsigned char)end[1]))
+        end += 1 + strcspn(end + 1, " ");
+    return (int)(end - c->usage);
+}
+
+static const option *find_option(const command_line *c, const char *name, size_t n)
 {
     for (const option *o = c->options; o->name; o++)
         if (o->out && strlen(o->name) == n && memcmp(o->name, name, n) == 0)
@@ -94,8 +110,28 @@ static int set_number(const option *o, const char *text, err *e)
     return 0;
 }
 
+static int set_ints(const option *o, const char *text, err *e)
+{
+    const option_ints *l = o->out;
+    CHECK(o->max > o->min);
+    *l->n = 0;
+    for (const char *at = text; *at || *l->n == 0;) {
+        char *end;
+        long value = strtol(at, &end, 10);
+        if (end == at || (*end && (*end != ',' || !end[1])) || (double)value < o->min || (double)value > o->max ||
+            *l->n == l->most)
+            return err_set(e, "--%s takes up to %d numbers from %.0f to %.0f separated by commas, not \"%s\"", o->name,
+                           l->most, o->min, o->max, text);
+        l->at[(*l->n)++] = (int)value;
+        at = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
 static int set(const option *o, const char *value, err *e)
 {
+    if (o->kind == OPT_INTS)
+        return set_ints(o, value, e);
     if (o->kind == OPT_STRING) {
         *(const char **)o->out = value;
         return 0;
@@ -114,9 +150,9 @@ static int parse_one(const command_line *c, int argc, char **argv, int *i, err *
 {
     const char *name = argv[*i] + 2, *equals = strchr(name, '=');
     size_t n = equals ? (size_t)(equals - name) : strlen(name);
-    const option *o = find(c, name, n);
+    const option *o = find_option(c, name, n);
     if (!o)
-        return err_set(e, "unknown option --%.*s; see --help", (int)n, name);
+        return err_set(e, "unknown option --%.*s; see %.*s --help", (int)n, name, name_length(c), c->usage);
     if (o->kind == OPT_FLAG) {
         if (equals)
             return err_set(e, "--%s takes no value", o->name);
@@ -142,11 +178,11 @@ static int parse_all(const command_line *c, int argc, char **argv, const buf *he
             if (parse_one(c, argc, argv, &i, e))
                 return -1;
         } else if (a[0] == '-' && a[1]) {
-            return err_set(e, "unknown option %s; see --help", a);
+            return err_set(e, "unknown option %s; see %.*s --help", a, name_length(c), c->usage);
         } else if (n_words < c->n_positional) {
             c->positional[n_words++] = a;
         } else {
-            return err_set(e, "unexpected argument \"%s\"; see --help", a);
+            return err_set(e, "unexpected argument \"%s\"; see %.*s --help", a, name_length(c), c->usage);
         }
     }
     if (n_words < c->n_positional - c->n_optional)
@@ -161,6 +197,51 @@ int options_parse(const command_line *c, int argc, char **argv, err *e)
     int status = parse_all(c, argc, argv, &help, e);
     buf_free(&help);
     return status;
+}
+
+static bool is_given(const option *o)
+{
+    double x = 0;
+    switch (o->kind) {
+    case OPT_INT: x = *(const int *)o->out; break;
+    case OPT_FLOAT: x = (double)*(const float *)o->out; break;
+    case OPT_DOUBLE: x = *(const double *)o->out; break;
+    case OPT_SIZE: x = (double)*(const size_t *)o->out; break;
+    case OPT_FLAG: return *(const bool *)o->out;
+    case OPT_STRING: return *(const char *const *)o->out != NULL;
+    case OPT_U64:
+    case OPT_LIST:
+    case OPT_INTS: return true;
+    }
+    return o->min == o->max || (x >= o->min && x <= o->max);
+}
+
+static void write_one(const option *o, arg_list *to)
+{
+    char *name = xasprintf("--%s", o->name);
+    buf value = {0};
+    const option_list *l = o->out;
+    if (o->kind == OPT_FLAG)
+        arg_list_add(to, name);
+    else if (o->kind == OPT_LIST)
+        for (int i = 0; i < l->n; i++)
+            arg_list_add_option(to, name, "%s", l->items[i]);
+    else {
+        if (o->kind == OPT_DOUBLE)
+            buf_printf(&value, "%.17g", *(const double *)o->out); /* the help rounds */
+        else
+            add_value(&value, o);
+        arg_list_add_option(to, name, "%s", value.data);
+    }
+    buf_free(&value);
+    free(name);
+}
+
+void options_write(const option *options, arg_list *to)
+{
+    for (const option *o = options; o->name; o++)
+        if (o->out && is_given(o))
+            write_one(o, to);
 }
 
 int command_fail(const char *message)

@@ -15,6 +15,7 @@
 
 typedef enum { SERVER_ALL = 1, SERVER_FRONTEND = 2, SERVER_SCHEDULER = 4, SERVER_RUNNER = 8 } server_kind;
 
+#define LINK_USAGE "(--secret-file FILE | --tls-ca FILE --tls-cert FILE --tls-key FILE)"
 #define SIGHUP_HELP "SIGHUP reads secret and certificates again and opens the log file anew."
 
 typedef struct {

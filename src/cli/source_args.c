@@ -46,28 +46,16 @@ void source_args_deinit(source_args *a)
     aws_profile_deinit(&a->profile);
 }
 
-static void add_number(arg_list *l, const char *name, double value)
-{
-    arg_list_add_option(l, name, "%.17g", value);
-}
-
 const char **source_args_list(const source_args *a, const char *cache, const char *model_dir, int *n)
 {
     arg_list s = {0};
     *n = 0;
     if (!cache)
         return NULL;
-    arg_list_add_option(&s, "--cache", "%s", cache);
-    arg_list_add_option(&s, "--model", "%s", model_dir);
-    if (a->fetch.files_under)
-        arg_list_add_option(&s, "--adapter-files", "%s", a->fetch.files_under);
-    if (a->cache_bytes)
-        add_number(&s, "--cache-bytes", (double)a->cache_bytes);
-    add_number(&s, "--max-adapter-bytes", (double)a->fetch.max_bytes);
-    add_number(&s, "--fetch-seconds", a->fetch.seconds);
-    add_number(&s, "--stall-seconds", a->fetch.stall_seconds);
-    for (int i = 0; i < a->networks.n; i++)
-        arg_list_add_option(&s, "--allow-network", "%s", a->networks.items[i]);
+    source_args told = *a;
+    told.cache = cache;
+    const option options[] = {FETCHER_OPTIONS(&told, model_dir), {NULL}};
+    options_write(options, &s);
     *n = (int)s.n;
     return s.at;
 }

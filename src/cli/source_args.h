@@ -31,23 +31,25 @@ typedef struct {
 #define FETCH_OPTIONS(a)                                                                                  \
     CACHE_BYTES_OPTION(a), MAX_ADAPTER_BYTES_OPTION(a), FETCH_SECONDS_OPTION(a), STALL_SECONDS_OPTION(a), \
         ALLOW_NETWORK_OPTION(a)
-#define CACHE_BYTES_OPTION(a) \
-    {"cache-bytes", OPT_SIZE, &(a)->cache_bytes, "N", "its limit: what was used longest ago goes (none)", 0, 1e15}
+#define CACHE_BYTES_HELP "limit of the disk cache; the least recently used adapters are removed; 0: no limit (%)"
+#define MAX_ADAPTER_BYTES_HELP "size of an adapter, packed or unpacked; a larger one is refused (%)"
+#define FETCH_SECONDS_HELP "time limit for fetching an adapter (%)"
+#define STALL_SECONDS_HELP "a download that stays below 1 KB/s for so long is tried again (%)"
+#define ALLOW_NETWORK_HELP "private network that adapters may be fetched from, as 10.0.0.0/8; repeat for more"
+#define ADAPTER_FILES_HELP "folder below which adapters may be added from file: sources (none may)"
+#define CACHE_BYTES_OPTION(a) {"cache-bytes", OPT_SIZE, &(a)->cache_bytes, "N", CACHE_BYTES_HELP, 0, 1e15}
 #define MAX_ADAPTER_BYTES_OPTION(a) \
-    {"max-adapter-bytes", OPT_SIZE, &(a)->fetch.max_bytes, "N", "of one adapter, packed or not (%)", 1, 1e15}
-#define FETCH_SECONDS_OPTION(a) \
-    {"fetch-seconds", OPT_DOUBLE, &(a)->fetch.seconds, "S", "for fetching one (%)", 0.1, 1e6}
-#define STALL_SECONDS_OPTION(a)                           \
-    {"stall-seconds",                                     \
-     OPT_DOUBLE,                                          \
-     &(a)->fetch.stall_seconds,                           \
-     "S",                                                 \
-     "with less than 1 KB/s, then a try is given up (%)", \
-     1,                                                   \
-     1e5}
-#define ALLOW_NETWORK_OPTION(a)                        \
-    {"allow-network", OPT_LIST, &(a)->networks, "NET", \
-     "may be fetched from though it is not public, as 10.0.0.0/8; repeat for more"}
+    {"max-adapter-bytes", OPT_SIZE, &(a)->fetch.max_bytes, "N", MAX_ADAPTER_BYTES_HELP, 1, 1e15}
+#define FETCH_SECONDS_OPTION(a) {"fetch-seconds", OPT_DOUBLE, &(a)->fetch.seconds, "S", FETCH_SECONDS_HELP, 0.1, 1e6}
+#define STALL_SECONDS_OPTION(a) \
+    {"stall-seconds", OPT_DOUBLE, &(a)->fetch.stall_seconds, "S", STALL_SECONDS_HELP, 1, 1e5}
+#define ALLOW_NETWORK_OPTION(a) {"allow-network", OPT_LIST, &(a)->networks, "NET", ALLOW_NETWORK_HELP}
+#define ADAPTER_FILES_OPTION(a) {"adapter-files", OPT_STRING, &(a)->fetch.files_under, "DIR", ADAPTER_FILES_HELP}
+
+/* What a fetcher is told; model_dir: a const char *. */
+#define FETCHER_OPTIONS(a, model_dir)                                                           \
+    {"model", OPT_STRING, &(model_dir), "DIR", "the base model; only its config.json is read"}, \
+        ADAPTER_FILES_OPTION(a), SOURCE_OPTIONS(a)
 
 void source_args_init(source_args *a);
 

@@ -149,7 +149,7 @@ void adapter_slots_free(adapter_slots *s)
     free(s);
 }
 
-static adapter_slot *find(adapter_slots *s, const char *name)
+static adapter_slot *find_slot(adapter_slots *s, const char *name)
 {
     for (int i = 0; i < s->n_slots; i++)
         if (s->slot[i].name && strcmp(s->slot[i].name, name) == 0)
@@ -192,7 +192,7 @@ static void start_loading(adapter_slots *s, adapter_slot *slot, const char *name
 
 slot_state adapter_slots_hold(adapter_slots *s, const char *name, adapter_slot **slot)
 {
-    adapter_slot *found = find(s, name);
+    adapter_slot *found = find_slot(s, name);
     if (!found) {
         found = make_room(s);
         if (found)
@@ -311,7 +311,7 @@ typedef struct {
 static void tell_image(void *ctx, const char *name)
 {
     const image_teller *t = ctx;
-    const adapter_slot *slot = find(t->slots, name);
+    const adapter_slot *slot = find_slot(t->slots, name);
     if (!slot || slot->state != SLOT_READY)
         t->each(t->ctx, &(adapter_resident){.name = name, .tier = TIER_HOST, .from = TIER_DISK});
 }

@@ -22,13 +22,19 @@
 #include "engine/token_rules.h"
 #include "model/model.h"
 
-/* Defaults: prompt rows of an invocation on a GPU that has memory for them, and adapter slots. */
-enum { GPU_PROMPT_ROWS = 8192, USUAL_SLOTS = 64 };
+enum { GPU_PROMPT_ROWS = 8192 }; /* of an invocation on a GPU that has memory for them */
 
 #define KV_HOST_AUTO SIZE_MAX
+#define KV_HOST_AUTO_GIB 4 /* its limit: pinning takes a third of a second a GiB (H200), each time a worker starts */
+
+/* Defaults of max_batch, and of n_adapter_slots, which is at least max_batch. On the CPU a larger batch makes every
+ * request slower and all together no faster. */
+#define GPU_BATCH 256
+#define CPU_BATCH 32
+#define USUAL_SLOTS 64
 
 typedef struct {
-    int max_batch;    /* requests running together; 0: by the room of the KvCache, up to the device's default */
+    int max_batch;    /* requests running together; 0: by the room of the KvCache, up to GPU_BATCH or CPU_BATCH */
     int prefill_rows; /* rows of prompts per invocation at most; 0: as many as scratch memory and the device allow */
     /* Target for the seconds between tokens of a running request; limits the prompts computed beside it. */
     double itl_target;
@@ -40,10 +46,10 @@ typedef struct {
                   * as the KvCache can hold it */
     kv_form kv;  /* what pages hold */
     bool no_prefix_cache; /* requests that begin alike do not share pages, and nothing is kept of those that ended */
-    int n_adapter_slots;  /* 0: 64, or max_batch if that is more */
+    int n_adapter_slots;  /* 0: USUAL_SLOTS, or max_batch if that is more */
     size_t host_bytes;    /* pinned host memory for pages that the device has no room for; 0: none; KV_HOST_AUTO: where
-                           * the device has memory of its own, an eighth of the host's available memory, up to 4 GiB,
-                           * since a restarted worker has to pin it again */
+                           * the device has memory of its own, an eighth of the host's available memory, up to
+                           * KV_HOST_AUTO_GIB */
     size_t image_bytes;   /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;
     jobs *loaders;    /* what loads adapters, and nothing else; borrowed. NULL: threads of the engine's own */

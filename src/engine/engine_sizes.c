@@ -7,17 +7,13 @@
 #include "backend/group.h"
 #include "base/mem.h"
 
-/* Defaults of batch and prompt rows. On the CPU a larger batch makes every request slower and all together no faster,
- * and steps of more than some hundred rows gain nothing. */
+/* Defaults of batch and prompt rows. On the CPU steps of more than some hundred rows gain nothing. */
 typedef struct { int batch, rows; } device_sizes;
-static const device_sizes CPU_SIZES = {32, 1024}, GPU_SIZES = {256, GPU_PROMPT_ROWS};
+static const device_sizes CPU_SIZES = {CPU_BATCH, 1024}, GPU_SIZES = {GPU_BATCH, GPU_PROMPT_ROWS};
 enum { FEWEST_BATCH = 8, FEWEST_ROWS = 256, FEWEST_PAGES = 8 };
 
 static const double SPARE = 0.05;   /* share of a device that the KvCache never takes: steps and adapters need some */
 static const double SCRATCH = 0.02; /* share of a device for the activations of a step */
-
-/* Limit of KV_HOST_AUTO: pinning takes a third of a second a GiB (H200), each time a worker is started again. */
-static const size_t MOST_HOST_BYTES = (size_t)4 << 30;
 
 bool engine_sizes_is_gpu(const model *m)
 {
@@ -113,8 +109,8 @@ size_t engine_sizes_host_bytes(const engine_options *o, const model *m)
 {
     if (o->no_prefix_cache || (o->host_bytes == KV_HOST_AUTO && !engine_sizes_is_gpu(m)))
         return 0;
-    size_t share = mem_available() / 8;
-    return o->host_bytes != KV_HOST_AUTO ? o->host_bytes : share < MOST_HOST_BYTES ? share : MOST_HOST_BYTES;
+    size_t share = mem_available() / 8, most = (size_t)KV_HOST_AUTO_GIB << 30;
+    return o->host_bytes != KV_HOST_AUTO ? o->host_bytes : share < most ? share : most;
 }
 
 int engine_sizes_max_out(const engine_options *o)

@@ -12,13 +12,13 @@ typedef struct {
     lora *image; /* its data lies in the region, at `at` */
     size_t at, bytes;
     uint64_t last_used;
-} entry;
+} cached_image;
 
 struct image_cache {
     backend *be;  /* borrowed */
     char *region; /* NULL: no pinned memory */
     size_t size;
-    entry *entries; /* [n] by place in the region */
+    cached_image *entries; /* [n] by place in the region */
     int n;
     size_t cap;
     uint64_t clock;
@@ -36,7 +36,7 @@ image_cache *image_cache_new(backend *be, size_t bytes)
 
 static void drop(image_cache *c, int i)
 {
-    entry *e = &c->entries[i];
+    cached_image *e = &c->entries[i];
     free(e->name);
     e->image->data = NULL; /* the region's */
     lora_free(e->image, NULL);
@@ -108,13 +108,13 @@ const lora *image_cache_add(image_cache *c, const char *name, lora *host)
     while (!find_gap(c, bytes, &at, &before))
         drop_oldest(c);
     c->entries = xgrow(c->entries, &c->cap, (size_t)c->n + 1, sizeof *c->entries);
-    entry *e = &c->entries[before];
+    cached_image *e = &c->entries[before];
     memmove(e + 1, e, (size_t)(c->n++ - before) * sizeof *e);
-    *e = (entry){.name = xstrdup(name),
-                 .image = lora_index(host, c->region + at),
-                 .at = at,
-                 .bytes = bytes,
-                 .last_used = ++c->clock};
+    *e = (cached_image){.name = xstrdup(name),
+                        .image = lora_index(host, c->region + at),
+                        .at = at,
+                        .bytes = bytes,
+                        .last_used = ++c->clock};
     memcpy(c->region + at, host->data, host->bytes);
     lora_free(host, NULL);
     return e->image;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -20,7 +21,8 @@ const char *adapter_name_split(const char *full, char owner[ADAPTER_OWNER])
     return slash + 1;
 }
 
-int adapter_names_check(const adapter_names *n, const char *full, err *e)
+/* Checks the form of a name. */
+static int check_name(const adapter_names *n, const char *full, err *e)
 {
     char owner[ADAPTER_OWNER];
     json_t *utf8 = json_string(full); /* NULL unless it is that */
@@ -138,7 +140,7 @@ static store_result change(const adapter_names *n, const char *who, const char *
 {
     char owner[ADAPTER_OWNER];
     const char *name = adapter_name_split(d->full, owner);
-    if (adapter_names_check(n, d->full, e))
+    if (check_name(n, d->full, e))
         return d->add || d->asks ? STORE_BAD : absent(d, e);
     return store_change_adapter(n->store, who, action, owner, name, edit_record, d, e);
 }
@@ -150,7 +152,7 @@ store_result adapter_names_may_add(const adapter_names *n, const char *full, boo
     adapter_record record;
     err none;
     *room = INT64_MAX;
-    if (adapter_names_check(n, full, e))
+    if (check_name(n, full, e))
         return STORE_BAD;
     if (!n->store) {
         if (replace || registry_read(n->disk, full, &record, &none))
@@ -196,11 +198,11 @@ typedef struct {
     void *ctx;
     bool found, bad;
     err *e;
-} reading;
+} record_reading;
 
 static void take_record(void *ctx, const store_adapter *a, const char *text)
 {
-    reading *r = ctx;
+    record_reading *r = ctx;
     adapter_record record;
     if (r->bad || (r->bad = read_record(text, &record, r->e) != 0))
         return;
@@ -218,18 +220,18 @@ static void take_record(void *ctx, const store_adapter *a, const char *text)
 store_result adapter_names_read(const adapter_names *n, const char *full, adapter_record *out, err *e)
 {
     char owner[ADAPTER_OWNER];
-    reading r = {.out = out, .e = e};
+    record_reading r = {.out = out, .e = e};
     if (!n->store)
         return registry_read(n->disk, full, out, e) ? STORE_ABSENT : STORE_OK;
     const char *name = adapter_name_split(full, owner);
-    if (adapter_names_check(n, full, e))
+    if (check_name(n, full, e))
         return STORE_ABSENT;
     if (store_read_records(n->store, owner, name, take_record, &r, e) || r.bad)
         return STORE_FAILED;
     return r.found ? STORE_OK : absent(&(edit){.full = full}, e);
 }
 
-static int list_disk(const adapter_names *n, const reading *r)
+static int list_disk(const adapter_names *n, const record_reading *r)
 {
     int n_names, status = 0;
     char **name = registry_list(n->disk, &n_names);
@@ -248,7 +250,7 @@ static int list_disk(const adapter_names *n, const reading *r)
 int adapter_names_list(const adapter_names *n, const char *owner,
                        void (*each)(void *ctx, const char *full, const adapter_record *r), void *ctx, err *e)
 {
-    reading r = {.each = each, .ctx = ctx, .e = e};
+    record_reading r = {.each = each, .ctx = ctx, .e = e};
     if (!n->store)
         return list_disk(n, &r);
     return store_read_records(n->store, owner, NULL, take_record, &r, e) || r.bad ? -1 : 0;
@@ -261,7 +263,7 @@ adapter_version adapter_names_version(const source *s, const char *text, const f
     adapter_version v = {.source = s->shown,
                          .revision = (char *)got->revision,
                          .by = (char *)by,
-                         .at = time(NULL),
+                         .at = (time_t)clock_wall(),
                          .bytes = (int64_t)got->bytes,
                          .rank = got->rank,
                          .trusted = trusted};

@@ -19,9 +19,6 @@ typedef struct {
 enum { ADAPTER_OWNER = 65 };
 const char *adapter_name_split(const char *full, char owner[ADAPTER_OWNER]);
 
-/* Checks the form of a name: 0, or -1 with e set. */
-int adapter_names_check(const adapter_names *n, const char *full, err *e);
-
 /* Checks that all hosts can read a source, as they must if it is in a store: a path that depends on where a process runs
  * is refused. 0, or -1 with e set. */
 int adapter_names_check_source(bool is_in_store, const source *s, err *e);

@@ -174,7 +174,7 @@ static void list_tenants(admin_call *c, store *s)
 static void add_tenant(admin_call *c, store *s)
 {
     err e;
-    store_tenant t = {.name = "", .weight = 1};
+    store_tenant t = {.name = "", .weight = STORE_WEIGHT};
     bool good = read_settings(c->body, true, &t, &e) == 0 && json_get_string(c->body, "name", &t.name, &e) == 0;
     if (went(c, good ? store_add_tenant(s, c->who, &t, &e) : STORE_BAD, &e))
         answer_tenant(c, s, t.name, 201);

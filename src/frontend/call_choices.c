@@ -73,7 +73,7 @@ static void send_news(call *c, choice *k)
 
 /* Sends a stream what is new of a choice; ends the choice when its output is complete, and the call with its last
  * choice. To be called after anything has happened to the choice. The call may be gone afterwards. */
-static void tell(call *c, choice *k)
+static void advance(call *c, choice *k)
 {
     if (c->p->asked.stream && answer_has_news(&k->a)) {
         if (!c->begun)
@@ -139,29 +139,43 @@ static void after_tokens(void *ctx)
     if (pay_for_output(k, &e))
         call_fail(k->owner, &e);
     else
-        tell(k->owner, k);
+        advance(k->owner, k);
 }
 
-/* Makes the error that a client is sent for a request that ended before its output was complete. */
+/* What a client is told of a request that ended before its output was complete. */
+typedef struct {
+    int status;
+    const char *code, *message; /* message: where the scheduler says nothing nearer */
+} early_end;
+
+/* Without a default, so that the compiler finds what wire.proto gains. A reason that only a newer scheduler knows is a
+ * failure. */
+static early_end early_end_of(EndReason why)
+{
+    switch (why) {
+    case END_REASON__QUEUE_FULL:
+        return (early_end){429, "queue_full", "too many requests are waiting; try again later"};
+    case END_REASON__TOO_LATE:
+        return (early_end){503, "too_late", "the request has waited for too long; try again later"};
+    case END_REASON__TOO_LARGE:
+        return (early_end){400, "context_length_exceeded", "the request does not fit into any GPU's KvCache"};
+    case END_REASON__KILLS_WORKERS: return (early_end){500, "worker_died", "the request brought down its workers"};
+    case END_REASON__FAILED:
+    case END_REASON__STOP:
+    case END_REASON__LENGTH:  /* these are complete outputs, */
+    case END_REASON__EVICTED: /* and this one is for the scheduler */
+    case _END_REASON_IS_INT_SIZE: break;
+    }
+    return (early_end){500, "generation_failed", "the request failed"};
+}
+
 static void error_of(api_error *e, EndReason why, const char *message, double retry_after)
 {
-    static const struct {
-        int status;
-        const char *code, *message;
-    } told[] = {
-        [END_REASON__FAILED] = {500, "generation_failed", "the request failed"},
-        [END_REASON__QUEUE_FULL] = {429, "queue_full", "too many requests are waiting; try again later"},
-        [END_REASON__TOO_LATE] = {503, "too_late", "the request has waited for too long; try again later"},
-        [END_REASON__TOO_LARGE] = {400, "context_length_exceeded", "the request does not fit into any GPU's KvCache"},
-        [END_REASON__KILLS_WORKERS] = {500, "worker_died", "the request brought down its workers"},
-    };
-    if (why == END_REASON__FAILED && retry_after > 0) {
-        api_error_set(e, 503, "model", "adapter_unavailable", "%s", message); /* the scheduler says so (wire.proto) */
-        e->retry_after = retry_after;
-        return;
-    }
-    size_t i = (size_t)why < sizeof told / sizeof told[0] ? (size_t)why : END_REASON__FAILED;
-    api_error_set(e, told[i].status, NULL, told[i].code, "%s", message && message[0] ? message : told[i].message);
+    const early_end told = early_end_of(why);
+    if (why == END_REASON__FAILED && retry_after > 0) /* the scheduler says so (wire.proto) */
+        api_error_set(e, 503, "model", "adapter_unavailable", "%s", message);
+    else
+        api_error_set(e, told.status, NULL, told.code, "%s", message && message[0] ? message : told.message);
     e->retry_after = retry_after;
 }
 
@@ -171,7 +185,7 @@ static void on_end(void *ctx, EndReason why, const char *message, double retry_a
     k->id = 0;
     if (why == END_REASON__STOP || why == END_REASON__LENGTH) {
         answer_finish(&k->a, why == END_REASON__STOP ? ANSWER_STOP : ANSWER_LENGTH);
-        tell(k->owner, k);
+        advance(k->owner, k);
         return;
     }
     api_error e;

@@ -67,7 +67,7 @@ struct dispatch {
     uint64_t reconnections;
 };
 
-static live *find(const dispatch *d, uint64_t id)
+static live *find_live(const dispatch *d, uint64_t id)
 {
     return id_map_get(d->by_id, id);
 }
@@ -201,7 +201,7 @@ static void tell_owners(dispatch *d)
         for (size_t i = 0; i < n; i++)
             tell_owner(d->news, (int)i, 0);
     for (size_t i = 0; i < n; i++) {
-        live *l = find(d, d->news[i].id);
+        live *l = find_live(d, d->news[i].id);
         if (l) {
             l->has_news = false;
             l->events->after_tokens(l->ctx);
@@ -224,10 +224,10 @@ static void keep(live *l, const uint32_t *token, size_t n)
 /* Keeps the tokens of a chunk that are new, to be told to their owner. False when tokens before them are missing. */
 static bool receive_tokens(dispatch *d, const Tokens *t)
 {
-    live *l = find(d, t->id);
+    live *l = find_live(d, t->id);
     if (l && l->has_news) { /* twice in one message: its owner is told of the first before the second */
         tell_owners(d);
-        l = find(d, t->id);
+        l = find_live(d, t->id);
     }
     long skip = l ? overlap(l, t) : 0;
     if (skip < 0)
@@ -256,7 +256,7 @@ static bool receive_all(dispatch *d, const Results *r)
 
 static void receive_end(dispatch *d, const End *e)
 {
-    live *l = find(d, e->id);
+    live *l = find_live(d, e->id);
     if (l)
         end(d, l, e->why, e->message, e->retry_after);
 }
@@ -379,7 +379,7 @@ uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_
 
 void dispatch_cancel(dispatch *d, uint64_t id)
 {
-    live *l = find(d, id);
+    live *l = find_live(d, id);
     if (!l)
         return;
     forget(d, l);

@@ -91,7 +91,7 @@ static void start_next(fetches *f)
     }
 }
 
-static void tell(fetching *g)
+static void answer_waiting(fetching *g)
 {
     for (fetch_wait *w; (w = TAILQ_FIRST(&g->waiting));) {
         TAILQ_REMOVE(&g->waiting, w, entry);
@@ -113,7 +113,7 @@ static void done(task *t)
         histogram_add(&f->times, g->seconds);
         log_info("adapter %s, %.12s, was fetched in %.3f s", g->name, g->id, g->seconds);
     }
-    tell(g);
+    answer_waiting(g);
     if (g->status == 0)
         disk_cache_unpin(&g->pin);
     free_fetching(g);
@@ -154,9 +154,9 @@ void fetches_free(fetches *f)
     free(f);
 }
 
-/* Of the same name and source alone: nobody waits for a source that another has chosen, though the content be the same.
- */
-static fetching *find(const fetches *f, const registered *what)
+/* Finds one of the same name and source: no tenant waits for a source that another has chosen, even for the same
+ * content. */
+static fetching *find_fetching(const fetches *f, const registered *what)
 {
     fetching *g;
     TAILQ_FOREACH(g, &f->all, entry)
@@ -183,7 +183,7 @@ static fetching *add(fetches *f, const registered *what)
 
 fetch_wait *fetches_ask(fetches *f, const registered *what, void (*told)(void *ctx, const err *why), void *ctx)
 {
-    fetching *g = find(f, what);
+    fetching *g = find_fetching(f, what);
     g = g ? g : add(f, what);
     fetch_wait *w = XNEW(fetch_wait);
     *w = (fetch_wait){.done = told, .ctx = ctx, .of = &g->waiting};

@@ -282,7 +282,7 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
                                    .keep_alive = o->keep_alive},
                          .tiers = f->tiers,
                          .max_body = o->max_body,
-                         .created = time(NULL),
+                         .created = (int64_t)loop_wall(&l->base),
                          .more_metrics = o->more_metrics,
                          .metrics_ctx = o->metrics_ctx};
     api_keys_init(&f->routes.keys, o->key, o->n_keys);

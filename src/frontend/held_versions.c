@@ -42,7 +42,7 @@ void held_versions_free(held_versions *h)
     free(h);
 }
 
-static held *find(held_versions *h, const digest *d)
+static held *find_held(held_versions *h, const digest *d)
 {
     int64_t at;
     if (map_get(h->by_digest, d->byte, DIGEST_BYTES, &at))
@@ -57,7 +57,7 @@ void held_versions_hold(held_versions *h, const digest *d)
 {
     if (!h)
         return;
-    held *v = find(h, d);
+    held *v = find_held(h, d);
     if (v->n_holders++ > 0)
         return;
     char hex[DIGEST_HEX];
@@ -69,7 +69,7 @@ void held_versions_release(held_versions *h, const digest *d)
 {
     if (!h)
         return;
-    held *v = find(h, d);
+    held *v = find_held(h, d);
     CHECK(v->n_holders > 0);
     if (--v->n_holders == 0)
         disk_cache_unpin(&v->pin);

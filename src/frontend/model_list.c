@@ -81,7 +81,7 @@ static void asker_free(model_asker *a)
     free(a);
 }
 
-static void tell(const model_list *l, model_asker *a)
+static void answer(const model_list *l, model_asker *a)
 {
     buf some = {0};
     if (a->seen)
@@ -113,7 +113,7 @@ static void done(task *t)
     model_list *l = (model_list *)t;
     for (model_asker *a; (a = TAILQ_FIRST(&l->now));) {
         TAILQ_REMOVE(&l->now, a, entry);
-        tell(l, a);
+        answer(l, a);
         asker_free(a);
     }
     clear(l);

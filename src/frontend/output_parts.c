@@ -65,7 +65,7 @@ static bool may_begin(const input *in, size_t at, const char *with)
     return !in->whole && in->n - at < strlen(with) && memcmp(in->text + at, with, in->n - at) == 0;
 }
 
-static size_t find(const input *in, size_t at, const char *what)
+static size_t find_text(const input *in, size_t at, const char *what)
 {
     const char *where = in->n > at ? memmem(in->text + at, in->n - at, what, strlen(what)) : NULL;
     return where ? (size_t)(where - in->text) : SIZE_MAX;
@@ -80,8 +80,8 @@ static size_t before_mark(const input *in, size_t from, const char *mark)
     return at;
 }
 
-/* Tells text up to `end`; blanks at its end wait for what comes behind them. */
-static void tell(output_parts *p, buf *part, const input *in, size_t end)
+/* Adds text up to `end`; blanks at its end wait for what comes behind them. */
+static void add_text(output_parts *p, buf *part, const input *in, size_t end)
 {
     while (end > p->at && isspace((unsigned char)in->text[end - 1]))
         end--;
@@ -113,8 +113,8 @@ static bool read_reasoning(output_parts *p, const input *in)
     }
     if (p->reasoning.len == 0 && may_begin(in, p->at, THINK))
         return false;
-    size_t end = find(in, p->at, THOUGHT);
-    tell(p, &p->reasoning, in, end == SIZE_MAX ? before_mark(in, p->at, THOUGHT) : end);
+    size_t end = find_text(in, p->at, THOUGHT);
+    add_text(p, &p->reasoning, in, end == SIZE_MAX ? before_mark(in, p->at, THOUGHT) : end);
     if (end == SIZE_MAX)
         return false;
     p->at = end + strlen(THOUGHT);
@@ -149,7 +149,7 @@ static void tell_rest(output_parts *p, const input *in)
     if (p->n_calls == 0)
         buf_add(&p->content, in->text + p->at, in->n - p->at);
     else
-        tell(p, &p->content, in, in->n);
+        add_text(p, &p->content, in, in->n);
     p->at = in->n;
 }
 
@@ -179,14 +179,14 @@ static bool read_content(output_parts *p, const input *in)
         enter_call(p, first);
         return true;
     }
-    at = mark ? find(in, p->at, mark) : SIZE_MAX;
+    at = mark ? find_text(in, p->at, mark) : SIZE_MAX;
     if (at == SIZE_MAX && in->whole) {
         tell_rest(p, in);
         return false;
     }
     size_t end = at != SIZE_MAX ? at : mark ? before_mark(in, p->at, mark) : in->n;
     p->any_content |= end > first;
-    tell(p, &p->content, in, end);
+    add_text(p, &p->content, in, end);
     if (at != SIZE_MAX)
         enter_call(p, at);
     return at != SIZE_MAX;
@@ -322,7 +322,7 @@ static unit read_mistral(output_parts *p, const input *in)
         return incomplete(in);
     if (in->text[from] == '[')
         return read_list(p, in, from, read_object);
-    size_t args = find(in, from, MISTRAL_ARGS), id = find(in, from, MISTRAL_ID);
+    size_t args = find_text(in, from, MISTRAL_ARGS), id = find_text(in, from, MISTRAL_ID);
     if (args == SIZE_MAX)
         return incomplete(in);
     return read_named(p, in, in->text + from, (id < args ? id : args) - from, args + strlen(MISTRAL_ARGS));

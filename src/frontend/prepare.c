@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "frontend/conversation.h"
@@ -64,7 +65,7 @@ static int chat_text(const prepare_tools *w, prepared *p, buf *out, text_spans *
     chat_input in = r->conversation;
     json_t *messages = conversation_for(t, in.messages);
     in.messages = messages;
-    int rc = chat_template_write(t, &in, time(NULL), out, own, e);
+    int rc = chat_template_write(t, &in, (time_t)clock_wall(), out, own, e);
     json_decref(messages);
     if (rc == 0)
         r->parts.thinks = thinking_of(r, t, out);
@@ -224,7 +225,8 @@ static int check_model(const prepare_tools *tools, prepared *p, const model_view
     return 0;
 }
 
-static prepared *begin(const preparing *w, const model_view *seen, const api_shape *shape, const char *body, size_t n)
+static prepared *begin_preparing(const preparing *w, const model_view *seen, const api_shape *shape, const char *body,
+                                 size_t n)
 {
     prepared *p = XNEW(prepared);
     p->context = w->context;
@@ -259,21 +261,22 @@ prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_
                   size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context), false};
-    return go_on(&w, seen, begin(&w, seen, shape, body, n));
+    return go_on(&w, seen, begin_preparing(&w, seen, shape, body, n));
 }
 
-prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
-                       size_t n, const atomic_bool *stop)
+/* Does the same on a thread that others wait for. NULL: it would take long, because of its grammar. */
+static prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape,
+                              const char *body, size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context), true};
-    return go_on(&w, seen, begin(&w, seen, shape, body, n));
+    return go_on(&w, seen, begin_preparing(&w, seen, shape, body, n));
 }
 
 prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
                           size_t n)
 {
     const preparing w = {tools, NULL, atomic_load(tools->context), true};
-    prepared *p = begin(&w, seen, shape, body, n);
+    prepared *p = begin_preparing(&w, seen, shape, body, n);
     bool slow = !p->failed && !p->is_missing &&
                 (constrain_takes_long(&p->asked) ||
                  (p->asked.chat && templates_may_be_own(tools->chat, prepared_model(p), p->what.dir)));

@@ -350,7 +350,9 @@ static void change_adapter(routes *r, http_exchange *x)
     tenant *t = asker(r, h);
     api_error e;
     if (!r->adapters) {
-        refuse(r, x, NULL);
+        api_error_set(&e, 404, NULL, "unknown_url", "%.200s: this server was started without --adapter-updates",
+                      h->path);
+        send_error(r, x, "other", &e);
         return;
     }
     if (count_change(r, x, t, &e)) {

@@ -382,7 +382,7 @@ static void write_whole(buf *out, const api_head *h, const api_choice *c, int n,
 /* Events. */
 
 /* Appends an event of item i, adding to data, which is taken, what all of them have. */
-static void tell(response *r, const char *type, int i, json_t *data)
+static void add_item_event(response *r, const char *type, int i, json_t *data)
 {
     char id[48];
     item_id(r, i, id);
@@ -407,9 +407,10 @@ static void tell_response(response *r, const char *type, const api_usage *u, con
 static void begin_item(void *ctx, int i)
 {
     response *r = ctx;
-    tell(r, "response.output_item.added", i, json_pack("{s:o}", "item", item_json(r, i, false)));
+    add_item_event(r, "response.output_item.added", i, json_pack("{s:o}", "item", item_json(r, i, false)));
     if (r->items.at[i].kind != ITEM_CALL)
-        tell(r, "response.content_part.added", i, json_pack("{s:o}", "part", part_of(&r->items.at[i], false)));
+        add_item_event(r, "response.content_part.added", i,
+                       json_pack("{s:o}", "part", part_of(&r->items.at[i], false)));
 }
 
 static void more_of_item(void *ctx, int i, const char *text, size_t n)
@@ -422,7 +423,7 @@ static void more_of_item(void *ctx, int i, const char *text, size_t n)
     json_t *data = json_pack("{s:o}", "delta", json_stringn_nocheck(text, n));
     if (kind == ITEM_TEXT)
         json_object_set_new(data, "logprobs", json_array());
-    tell(r, types[kind], i, data);
+    add_item_event(r, types[kind], i, data);
 }
 
 static void end_item(void *ctx, int i)
@@ -437,10 +438,10 @@ static void end_item(void *ctx, int i)
         json_object_set_new(data, "name", json_string(x->name));
     if (x->kind == ITEM_TEXT)
         json_object_set_new(data, "logprobs", json_array());
-    tell(r, types[x->kind], i, data);
+    add_item_event(r, types[x->kind], i, data);
     if (x->kind != ITEM_CALL)
-        tell(r, "response.content_part.done", i, json_pack("{s:o}", "part", part_of(x, true)));
-    tell(r, "response.output_item.done", i, json_pack("{s:o}", "item", item_json(r, i, true)));
+        add_item_event(r, "response.content_part.done", i, json_pack("{s:o}", "part", part_of(x, true)));
+    add_item_event(r, "response.output_item.done", i, json_pack("{s:o}", "item", item_json(r, i, true)));
 }
 
 static const item_events events = {.begin = begin_item, .more = more_of_item, .end = end_item};

@@ -26,15 +26,15 @@ typedef struct {
     char *problem;      /* its files are bad; else NULL */
     int n_takers;
     long asked; /* when, in calls of templates_take() */
-} entry;
+} kept_template;
 
 struct templates {
     const catalog *models;
     chat_template *base;
     bool only_base;
     pthread_mutex_t lock; /* guards all below */
-    entry kept[MAX_KEPT];
-    entry *leaving; /* [n_leaving] replaced while somebody had them */
+    kept_template kept[MAX_KEPT];
+    kept_template *leaving; /* [n_leaving] replaced while somebody had them */
     size_t n_leaving, cap_leaving;
     long n_asked;
 };
@@ -58,24 +58,24 @@ static bool has_files(const fingerprint *p)
     return false;
 }
 
-static void entry_free(entry *x)
+static void kept_free(kept_template *x)
 {
     free(x->name);
     free(x->problem);
     chat_template_free(x->own);
-    *x = (entry){0};
+    *x = (kept_template){0};
 }
 
 /* Frees the place. What somebody has taken is put aside until it is given back. */
-static void clear(templates *t, entry *x)
+static void clear(templates *t, kept_template *x)
 {
     if (x->n_takers == 0) {
-        entry_free(x);
+        kept_free(x);
         return;
     }
     t->leaving = xgrow(t->leaving, &t->cap_leaving, t->n_leaving + 1, sizeof *t->leaving);
     t->leaving[t->n_leaving++] = *x;
-    *x = (entry){0};
+    *x = (kept_template){0};
 }
 
 templates *templates_new(const catalog *models, const char *dir, const char *file, err *e)
@@ -100,7 +100,7 @@ void templates_free(templates *t)
     CHECK(t->n_leaving == 0);
     for (int i = 0; i < MAX_KEPT; i++) {
         CHECK(t->kept[i].n_takers == 0);
-        entry_free(&t->kept[i]);
+        kept_free(&t->kept[i]);
     }
     pthread_mutex_destroy(&t->lock);
     chat_template_free(t->base);
@@ -108,11 +108,11 @@ void templates_free(templates *t)
     free(t);
 }
 
-static entry *place_for(templates *t, const char *name)
+static kept_template *place_for(templates *t, const char *name)
 {
-    entry *oldest = &t->kept[0];
+    kept_template *oldest = &t->kept[0];
     for (int i = 0; i < MAX_KEPT; i++) {
-        entry *x = &t->kept[i];
+        kept_template *x = &t->kept[i];
         if (x->name && strcmp(x->name, name) == 0)
             return x;
         if (x->asked < oldest->asked)
@@ -122,14 +122,14 @@ static entry *place_for(templates *t, const char *name)
 }
 
 /* Returns the adapter's entry, loaded anew if its files have changed. */
-static entry *find(templates *t, const char *name, const char *dir, const fingerprint *now)
+static kept_template *find_kept(templates *t, const char *name, const char *dir, const fingerprint *now)
 {
-    entry *x = place_for(t, name);
+    kept_template *x = place_for(t, name);
     bool same = x->name && strcmp(x->name, name) == 0 && memcmp(&x->print, now, sizeof *now) == 0;
     if (!same) {
         err e;
         clear(t, x);
-        *x = (entry){.name = xstrdup(name), .print = *now, .own = chat_template_load_over(dir, t->base, &e)};
+        *x = (kept_template){.name = xstrdup(name), .print = *now, .own = chat_template_load_over(dir, t->base, &e)};
         if (!x->own && e.msg[0]) {
             log_warn("adapter %s: %s", name, e.msg);
             err_hide_folder(&e, dir);
@@ -170,7 +170,7 @@ const chat_template *templates_take(templates *t, const char *model, const char 
     const chat_template *c = t->base;
     if (dir) {
         pthread_mutex_lock(&t->lock);
-        entry *x = find(t, model, dir, &now);
+        kept_template *x = find_kept(t, model, dir, &now);
         if (x->problem) {
             err_set(e, "%s", x->problem);
             c = NULL;
@@ -194,7 +194,7 @@ void templates_give(templates *t, const chat_template *c)
             t->kept[i].n_takers--;
     for (size_t i = 0; i < t->n_leaving; i++)
         if (t->leaving[i].own == c && --t->leaving[i].n_takers == 0) {
-            entry_free(&t->leaving[i]);
+            kept_free(&t->leaving[i]);
             t->leaving[i] = t->leaving[--t->n_leaving];
             break;
         }

@@ -64,7 +64,7 @@ static int by_digest(const void *a, const void *b)
     return memcmp(&((const resident *)a)->of, &((const resident *)b)->of, sizeof(digest));
 }
 
-static const resident *find(const tier_gpu *g, const digest *d)
+static const resident *find_resident(const tier_gpu *g, const digest *d)
 {
     resident wanted = {.of = *d};
     return g->n ? bsearch(&wanted, g->has, g->n, sizeof *g->has, by_digest) : NULL;
@@ -93,7 +93,7 @@ static tier_gpu *find_gpu(tiers *t, const char *uuid)
 /* Returns whether it was loaded onto the device since the GPU was last heard of. */
 static bool is_new(const tier_gpu *before, const resident *r)
 {
-    const resident *old = find(before, &r->of);
+    const resident *old = find_resident(before, &r->of);
     return r->tier == TIER_DEVICE && (!old || old->tier != TIER_DEVICE || old->seconds != r->seconds);
 }
 
@@ -133,7 +133,7 @@ void tiers_describe(tiers *t, const char *full, const char *id, bool on_disk, js
     pthread_mutex_lock(&t->lock);
     forget_silent(t, clock_now());
     for (size_t i = 0; i < t->n; i++) {
-        const resident *r = find(&t->gpus[i], &d);
+        const resident *r = find_resident(&t->gpus[i], &d);
         if (!r)
             continue;
         nearest = r->tier < nearest ? r->tier : nearest;

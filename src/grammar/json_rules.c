@@ -163,7 +163,7 @@ static const expr *make_array(json_rules *j)
     return list_of(j, "[", json_rule_value(j), "]");
 }
 
-const expr *json_rule_array(json_rules *j)
+static const expr *array_rule(json_rules *j)
 {
     return rule_of(j, ARRAY, "an array", make_array);
 }
@@ -172,9 +172,8 @@ static const expr *make_value(json_rules *j)
 {
     build *b = j->r->b;
     return expr_choice(b, 7,
-                       (const expr *[]){json_rule_object(j), json_rule_array(j), json_rule_string(j),
-                                        json_rule_number(j), expr_str(b, "true"), expr_str(b, "false"),
-                                        expr_str(b, "null")});
+                       (const expr *[]){json_rule_object(j), array_rule(j), json_rule_string(j), json_rule_number(j),
+                                        expr_str(b, "true"), expr_str(b, "false"), expr_str(b, "null")});
 }
 
 const expr *json_rule_value(json_rules *j)

@@ -20,7 +20,6 @@ const expr *json_rule_number(json_rules *j);
 const expr *json_rule_integer(json_rules *j);
 const expr *json_rule_value(json_rules *j);
 const expr *json_rule_object(json_rules *j);
-const expr *json_rule_array(json_rules *j);
 
 /* Returns the strings whose value is in the language. Each has one spelling: only what must be escaped is escaped. */
 const expr *json_rule_string_of(json_rules *j, const dfa *values);

@@ -7,7 +7,7 @@ typedef struct {
     int min, max; /* items */
     int n_first;  /* items that have schemas of their own */
     bool said;    /* there is a schema for the others */
-} extent;
+} item_bounds;
 
 /* Returns the list of schemas for the first items: "prefixItems", or "items" in old drafts. NULL: none. */
 static const json_t *first_items(const json_t *m)
@@ -28,9 +28,9 @@ static void refuse_unique(schema *s, const json_t *m, int max)
         build_fail(s->b, "\"uniqueItems\" is not served");
 }
 
-static extent extent_of(schema *s, const all_of *list)
+static item_bounds bounds_of(schema *s, const all_of *list)
 {
-    extent x = {.max = ANY_COUNT};
+    item_bounds x = {.max = ANY_COUNT};
     for (int i = 0; i < list->n; i++) {
         const json_t *m = list->at[i].s, *first = first_items(m);
         if (list->at[i].not_by)
@@ -91,7 +91,7 @@ static void add_loop(writer *w, int after, bool first, const expr *item, int end
     graph_edge(&w->g, done, end, NULL);
 }
 
-static void write_items(writer *w, const all_of *list, extent x, int begin, int end)
+static void write_items(writer *w, const all_of *list, item_bounds x, int begin, int end)
 {
     schema *s = w->s;
     int at = begin, k = 0;
@@ -127,7 +127,7 @@ static void write_items(writer *w, const all_of *list, extent x, int begin, int 
 const expr *schema_array(schema *s, const all_of *list)
 {
     build *b = s->b;
-    extent x = extent_of(s, list);
+    item_bounds x = bounds_of(s, list);
     writer w = {.s = s, .g = graph_new(b), .separator = expr_both(b, expr_str(b, ","), json_rule_blank(&s->json))};
     int begin = graph_node(&w.g), items = graph_node(&w.g), end = graph_node(&w.g), closing = graph_node(&w.g);
     graph_edge(&w.g, 0, begin, expr_both(b, expr_str(b, "["), json_rule_blank(&s->json)));

@@ -20,20 +20,20 @@ typedef struct {
 typedef struct {
     const json_t *owner, *is;
     const dfa *names;
-} pattern; /* owner: the schema that has it */
+} property_pattern; /* owner: the schema that has it */
 
 typedef struct {
     schema *s;
     const all_of *list;
     property *at; /* [n] in order */
     int n, cap;
-    pattern pattern[MAX_PATTERNS];
+    property_pattern pattern[MAX_PATTERNS];
     int n_patterns;
     int min, max; /* properties */
     bool open;    /* there may be others: asked for, or no property is declared */
 } object;
 
-static property *find(object *o, const char *name, size_t n)
+static property *find_property(object *o, const char *name, size_t n)
 {
     for (int i = 0; i < o->n; i++) {
         build_step(o->s->b, 1);
@@ -59,7 +59,7 @@ static void read_names(object *o, const json_t *m)
     const char *name;
     size_t n;
     json_t *ignored;
-    json_object_keylen_foreach((json_t *)properties, name, n, ignored) find(o, name, n);
+    json_object_keylen_foreach((json_t *)properties, name, n, ignored) find_property(o, name, n);
     for (size_t i = 0; i < json_array_size(required); i++)
         if (!json_is_string(json_array_get(required, i)))
             build_fail(o->s->b, "\"required\" must be a list of names");
@@ -70,7 +70,7 @@ static void read_required(object *o, const json_t *m)
     const json_t *required = json_object_get(m, "required");
     for (size_t i = 0; i < json_array_size(required); i++) {
         const json_t *name = json_array_get(required, i);
-        find(o, json_string_value(name), json_string_length(name))->required = true;
+        find_property(o, json_string_value(name), json_string_length(name))->required = true;
     }
 }
 
@@ -84,7 +84,7 @@ static void read_patterns(object *o, const json_t *m)
     {
         if (o->n_patterns == MAX_PATTERNS)
             build_fail(o->s->b, "more than %d \"patternProperties\" are not served", MAX_PATTERNS);
-        o->pattern[o->n_patterns++] = (pattern){m, is, regex_language(o->s->b, text, n, REGEX_SOMEWHERE)};
+        o->pattern[o->n_patterns++] = (property_pattern){m, is, regex_language(o->s->b, text, n, REGEX_SOMEWHERE)};
     }
 }
 

@@ -14,11 +14,11 @@ typedef struct {
     const char *text;
     uint32_t n;
     int id;
-} entry;
+} trie_text;
 
 static int by_text(const void *x, const void *y)
 {
-    const entry *a = x, *b = y;
+    const trie_text *a = x, *b = y;
     int order = memcmp(a->text, b->text, a->n < b->n ? a->n : b->n);
     if (order)
         return order;
@@ -40,7 +40,7 @@ static void read_texts(token_trie *t, token_bytes_fn *bytes, void *ctx)
     t->text = buf_take(&all);
 }
 
-static size_t common(const entry *a, const entry *b)
+static size_t common(const trie_text *a, const trie_text *b)
 {
     size_t n = 0, most = a->n < b->n ? a->n : b->n;
     while (n < most && a->text[n] == b->text[n])
@@ -48,7 +48,7 @@ static size_t common(const entry *a, const entry *b)
     return n;
 }
 
-static void make_nodes(token_trie *t, const entry *e, int n)
+static void make_nodes(token_trie *t, const trie_text *e, int n)
 {
     int open[MAX_BYTES + 1], last = -1; /* open[d]: the node of depth d above the current one */
     for (int i = 0; i < n; i++) {
@@ -78,7 +78,7 @@ token_trie *token_trie_new(int vocab, token_bytes_fn *bytes, void *ctx)
     token_trie *t = XNEW(token_trie);
     t->vocab = vocab;
     read_texts(t, bytes, ctx);
-    entry *e = XNEW_ARRAY(entry, (size_t)vocab + 1);
+    trie_text *e = XNEW_ARRAY(trie_text, (size_t)vocab + 1);
     t->same = XNEW_ARRAY(int, (size_t)vocab + 1);
     int n = 0;
     for (int i = 0; i < vocab; i++) {
@@ -86,7 +86,7 @@ token_trie *token_trie_new(int vocab, token_bytes_fn *bytes, void *ctx)
         const char *text = token_trie_text(t, i, &len);
         t->same[i] = -1;
         if (len)
-            e[n++] = (entry){text, (uint32_t)len, i};
+            e[n++] = (trie_text){text, (uint32_t)len, i};
     }
     qsort(e, (size_t)n, sizeof *e, by_text);
     size_t most = t->text_indptr[vocab] + 1;

@@ -354,12 +354,14 @@ static int open_files(adapter *a, const char *dir, const model_config *base, dig
     memset(&before, 0, sizeof before);
     if (memo)
         memo_stamp_of(&before, dir, files);
-    char *pickled = path_join(dir, "adapter_model.bin");
+    char *pickled = path_join(dir, "adapter_model.bin"), *model_path = path_join(dir, "config.json");
     buf config = {0};
     size_t n_bytes;
     int status = -1;
     if (!file_is_dir(dir))
         err_set(e, "%s is not a directory", dir);
+    else if (!file_exists(config_path) && file_exists(model_path))
+        err_set(e, "%s is a model, not an adapter: it has a config.json, but no adapter_config.json", dir);
     else if (file_read(&config, config_path, MAX_CONFIG_FILE, e))
         ;
     else if (!file_exists(path) && file_exists(pickled))
@@ -370,6 +372,7 @@ static int open_files(adapter *a, const char *dir, const model_config *base, dig
             err_wrap(e, "%s", dir);
     }
     buf_free(&config);
+    free(model_path);
     free(pickled);
     free(path);
     free(config_path);

@@ -42,15 +42,21 @@ static const family families[] = {
      .max_positions = 32768, .window = 4096, .bos = -1, .eos = -1},
 };
 
+enum { N_FAMILIES = sizeof families / sizeof families[0] };
+
 static const family *find_family(const json_t *doc, err *e)
 {
     const char *name = "";
     if (json_get_string(doc, "model_type", &name, e))
         return NULL;
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+    for (size_t i = 0; i < N_FAMILIES; i++)
         if (strcmp(name, families[i].name) == 0)
             return &families[i];
-    err_set(e, "model_type \"%.40s\" is not supported; llama, mistral, qwen2 and qwen3 are", name);
+    buf known = {0};
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        buf_printf(&known, "%s%s", i ? ", " : "", families[i].name);
+    err_set(e, "model_type \"%.40s\" is not supported; supported: %s", name, known.data);
+    buf_free(&known);
     return NULL;
 }
 
@@ -426,7 +432,7 @@ static void default_eos(model_config *c, const json_t *config, const json_t *gen
 {
     if (json_object_get(config, "eos_token_id") || json_object_get(generation, "eos_token_id"))
         return;
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+    for (size_t i = 0; i < N_FAMILIES; i++)
         if (strcmp(c->family, families[i].name) == 0 && families[i].eos >= 0 && families[i].eos < c->vocab)
             c->eos[c->n_eos++] = families[i].eos;
 }
@@ -458,6 +464,16 @@ out:
     return status;
 }
 
+/* Adds to e, the reason why config.json could not be read, that the directory has an adapter, if it has one. */
+static void explain_absence(const char *dir, const char *path, err *e)
+{
+    char *adapter = path_join(dir, "adapter_config.json");
+    if (!file_exists(path) && file_exists(adapter))
+        err_set(e, "%s is a LoRA adapter, not a base model; give the model that it was made for, and --adapter NAME=%s",
+                dir, dir);
+    free(adapter);
+}
+
 int model_config_read(model_config *c, const char *dir, err *e)
 {
     char *path = path_join(dir, "config.json"), *generation_path = path_join(dir, "generation_config.json");
@@ -465,8 +481,10 @@ int model_config_read(model_config *c, const char *dir, err *e)
     int status = -1;
     *c = (model_config){.bos = -1};
     buf_add_str(&config, "");
-    if (file_read(&config, path, MAX_CONFIG_FILE, e))
+    if (file_read(&config, path, MAX_CONFIG_FILE, e)) {
+        explain_absence(dir, path, e);
         goto out;
+    }
     if (file_exists(generation_path)) {
         buf_add_str(&generation, "");
         if (file_read(&generation, generation_path, MAX_CONFIG_FILE, e))

@@ -44,9 +44,9 @@ typedef struct {
     size_t key_len;
     pcre2_code *expression;
     double value;
-} pattern;
+} key_pattern;
 typedef struct {
-    pattern *items;
+    key_pattern *items;
     size_t n;
 } pattern_list;
 
@@ -331,11 +331,11 @@ static bool is_plain(const char *key)
     return key[strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")] == 0;
 }
 
-static int read_pattern(pattern *p, const char *key, const json_t *value, const char *where, err *e)
+static int read_pattern(key_pattern *p, const char *key, const json_t *value, const char *where, err *e)
 {
     if (!json_is_number(value))
         return err_set(e, "\"%s\" of \"%.80s\" is not a number", where, key);
-    *p = (pattern){.key = key, .key_len = strlen(key), .value = json_number_value(value)};
+    *p = (key_pattern){.key = key, .key_len = strlen(key), .value = json_number_value(value)};
     if (is_plain(key))
         return 0;
     char *whole = xasprintf("(.*\\.)?(%s)$", key);
@@ -349,7 +349,7 @@ static int read_patterns(pattern_list *l, const json_t *doc, const char *where, 
     json_t *all = json_member(doc, where), *value;
     if (all && !json_is_object(all))
         return err_set(e, "\"%s\" must be an object", where);
-    l->items = XNEW_ARRAY(pattern, json_object_size(all));
+    l->items = XNEW_ARRAY(key_pattern, json_object_size(all));
     const char *key;
     json_object_foreach(all, key, value) if (read_pattern(&l->items[l->n++], key, value, where, e)) return -1;
     return 0;
@@ -481,7 +481,7 @@ static int is_target(const peft_config *c, const char *module, err *e)
 
 /* Whether a plain key, in which a dot stands for any character, is the module's name or its ending
  * after a dot. */
-static bool matches_plain(const pattern *p, const char *module, size_t module_len)
+static bool matches_plain(const key_pattern *p, const char *module, size_t module_len)
 {
     if (p->key_len > module_len || (p->key_len < module_len && module[module_len - p->key_len - 1] != '.'))
         return false;
@@ -497,7 +497,7 @@ static int find_pattern(const peft_config *c, const pattern_list *l, const char 
 {
     size_t module_len = strlen(module);
     for (size_t i = 0; i < l->n; i++) {
-        const pattern *p = &l->items[i];
+        const key_pattern *p = &l->items[i];
         int found = p->expression ? match(c, p->expression, module, NULL, e) : matches_plain(p, module, module_len);
         if (found < 0)
             return -1;

@@ -14,11 +14,11 @@ typedef struct {
     uint8_t *w;
     float *scale;
     float *row;
-} job;
+} quantise_job;
 
 static void quantise_rows(void *arg, int item, int thread)
 {
-    const job *j = arg;
+    const quantise_job *j = arg;
     size_t n = (size_t)j->from->cols;
     float *row = j->row + (size_t)thread * n;
     for (int r = item * ROWS_PER_ITEM; r < (item + 1) * ROWS_PER_ITEM && r < j->from->rows; r++) {
@@ -61,7 +61,7 @@ void *quantise_linear(linear *w, pool *cores)
         p->scale =
             (tensor){.data = at + aligned_bytes(tensor_bytes(&p->w)), .type = DTYPE_F32, .rows = 1, .cols = from.rows};
         pool_run(cores, (from.rows + ROWS_PER_ITEM - 1) / ROWS_PER_ITEM, quantise_rows,
-                 &(job){.from = &from, .w = p->w.data, .scale = p->scale.data, .row = rows});
+                 &(quantise_job){.from = &from, .w = p->w.data, .scale = p->scale.data, .row = rows});
         at += part_bytes(&from);
     }
     free(rows);

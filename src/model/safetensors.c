@@ -38,7 +38,7 @@ struct safetensors {
 typedef struct {
     uint64_t begin, end;
     const char *name;
-} extent;
+} data_range;
 
 /* The bytes of one file, and its name in messages. */
 typedef struct {
@@ -104,7 +104,8 @@ static int read_shape(safetensors_entry *t, const json_t *info, uint64_t *bytes,
     return 0;
 }
 
-static int read_extent(extent *x, const json_t *info, uint64_t bytes, uint64_t data_size, const file_bytes *src, err *e)
+static int read_range(data_range *x, const json_t *info, uint64_t bytes, uint64_t data_size, const file_bytes *src,
+                      err *e)
 {
     const json_t *offsets = json_object_get(info, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
@@ -143,7 +144,7 @@ static int bind_data(safetensors_entry *t, const unsigned char *data, const file
     return 0;
 }
 
-static int read_tensor(safetensors_entry *t, extent *x, const json_t *info, size_t data_at, const file_bytes *src,
+static int read_tensor(safetensors_entry *t, data_range *x, const json_t *info, size_t data_at, const file_bytes *src,
                        err *e)
 {
     uint64_t bytes = 0;
@@ -152,20 +153,20 @@ static int read_tensor(safetensors_entry *t, extent *x, const json_t *info, size
     if (read_dtype(t, info, src, e) || read_shape(t, info, &bytes, src, e))
         return -1;
     x->name = t->name;
-    if (read_extent(x, info, bytes, src->size - data_at, src, e))
+    if (read_range(x, info, bytes, src->size - data_at, src, e))
         return -1;
     return bind_data(t, src->data + data_at + x->begin, src, e);
 }
 
 static int compare_extents(const void *a, const void *b)
 {
-    const extent *x = a, *y = b;
+    const data_range *x = a, *y = b;
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-static int check_cover(extent *x, size_t n, uint64_t data_size, const file_bytes *src, err *e)
+static int check_cover(data_range *x, size_t n, uint64_t data_size, const file_bytes *src, err *e)
 {
     uint64_t at = 0;
     if (n)
@@ -197,7 +198,7 @@ static int check_metadata(const json_t *metadata, const file_bytes *src, err *e)
 static int read_tensors(safetensors *s, const json_t *header, size_t data_at, const file_bytes *src, err *e)
 {
     size_t n = 0, room = json_object_size(header);
-    extent *x = XNEW_ARRAY(extent, room);
+    data_range *x = XNEW_ARRAY(data_range, room);
     s->entries = xgrow(s->entries, &s->cap_entries, s->n_entries + room, sizeof *s->entries);
     const char *key;
     json_t *info;

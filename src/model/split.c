@@ -85,14 +85,15 @@ static split_stretch keys_of(const model_config *c, split s)
     return (split_stretch){first * c->head_dim, split_heads(c, s).n_kv_heads * c->head_dim};
 }
 
-bool split_sums(int site)
+/* Returns whether a site's outputs are parts of a sum over the ranks. */
+static bool is_summed(int site)
 {
     return site == SITE_O || site == SITE_DOWN;
 }
 
 split_stretch split_out(const model_config *c, split s, int site, int part)
 {
-    if (split_sums(site))
+    if (is_summed(site))
         return (split_stretch){0, c->hidden};
     return site == SITE_GATE_UP ? ffn_of(c, s) : part == 0 ? queries_of(c, s) : keys_of(c, s);
 }
@@ -187,7 +188,7 @@ void *split_site(linear *out, const linear *w, const model_config *c, split s, i
     for (int i = 0; i < w->n; i++)
         rows[i] = split_out(c, s, site, i);
     void *memory = slice_linear(out, w, rows, split_in(c, s, site), borrow);
-    for (int i = 0; i < w->n && split_sums(site) && s.rank > 0; i++)
+    for (int i = 0; i < w->n && is_summed(site) && s.rank > 0; i++)
         out->part[i].bias = (tensor){0};
     return memory;
 }

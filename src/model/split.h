@@ -31,9 +31,6 @@ split_stretch split_vocab(const model_config *c, split s);
 split_stretch split_out(const model_config *c, split s, int site, int part);
 split_stretch split_in(const model_config *c, split s, int site);
 
-/* Whether a site's outputs are parts of a sum over the ranks. */
-bool split_sums(int site);
-
 /* Puts one rank's share of a site's linear, or of the output matrix, into *out. It points into w, except for what would
  * have gaps there: that is copied into memory which is returned, to be freed when *out is not used any more; NULL:
  * nothing was copied. With `borrow`, columns of a matrix stay where they are (proj.stride). */

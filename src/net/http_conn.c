@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "net/http_status.h"
@@ -260,7 +261,7 @@ static void add_date(buf *out)
     static const char *const days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
     static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                          "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-    time_t t = time(NULL);
+    time_t t = (time_t)clock_wall();
     struct tm utc;
     gmtime_r(&t, &utc);
     buf_printf(out, "Date: %s, %02d %s %d %02d:%02d:%02d GMT\r\n", days[utc.tm_wday], utc.tm_mday, months[utc.tm_mon],

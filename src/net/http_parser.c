@@ -287,12 +287,28 @@ static int find_framing(http_head *h, http_fault *f)
     return n_lengths ? parse_length(length, &h->length, f) : 0;
 }
 
+/* Tells whether a comma-separated list has the token. */
+static bool list_has(const char *list, const char *token)
+{
+    for (size_t n; *list; list += n) {
+        n = strcspn(list, ",");
+        const char *from = list, *to = list + n;
+        while (from < to && is_blank(*from))
+            from++;
+        while (to > from && is_blank(to[-1]))
+            to--;
+        if ((size_t)(to - from) == strlen(token) && strncasecmp(from, token, strlen(token)) == 0)
+            return true;
+        n += list[n] == ',';
+    }
+    return false;
+}
+
 /* Tells whether any Connection field has the token. */
 static bool connection_has(const http_head *h, const char *token)
 {
     for (int i = 0; i < h->n_fields; i++)
-        if (strcasecmp(h->text + h->field[i].name, "Connection") == 0 &&
-            http_list_has(h->text + h->field[i].value, token))
+        if (strcasecmp(h->text + h->field[i].name, "Connection") == 0 && list_has(h->text + h->field[i].value, token))
             return true;
     return false;
 }
@@ -334,22 +350,6 @@ const char *http_field_of(const http_head *h, const char *name)
     const char *value = NULL;
     count_fields(h, name, &value);
     return value;
-}
-
-bool http_list_has(const char *list, const char *token)
-{
-    for (size_t n; *list; list += n) {
-        n = strcspn(list, ",");
-        const char *from = list, *to = list + n;
-        while (from < to && is_blank(*from))
-            from++;
-        while (to > from && is_blank(to[-1]))
-            to--;
-        if ((size_t)(to - from) == strlen(token) && strncasecmp(from, token, strlen(token)) == 0)
-            return true;
-        n += list[n] == ',';
-    }
-    return false;
 }
 
 int http_decode_path(const char *path, buf *out)

@@ -58,9 +58,6 @@ void http_head_free(http_head *h); /* h is zero again */
  * there is none. */
 const char *http_field_of(const http_head *h, const char *name);
 
-/* Tells whether a comma-separated list, such as Connection's, has the token. */
-bool http_list_has(const char *list, const char *token);
-
 /* Appends the path with %XX decoded. -1: it has a NUL. */
 int http_decode_path(const char *path, buf *out);
 

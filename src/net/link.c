@@ -301,7 +301,7 @@ void link_destroy(net_link *l)
 }
 
 /* Begins to connect: everything from here to `up` must be done within `silence` seconds. */
-static void begin(net_link *l)
+static void begin_session(net_link *l)
 {
     l->state = LINK_CONNECTING;
     l->last_heard = loop_now(l->end->on);
@@ -325,7 +325,7 @@ static void start_connecting(net_link *l)
     err e;
     stream_events events = events_of(l);
     free_parting(l);
-    begin(l);
+    begin_session(l);
     net_stream *way = dialer_dial(l->to, &events, &e);
     if (way)
         set_way(l, way);
@@ -337,7 +337,7 @@ void link_accept(net_link *l, net_stream *way, const char *from)
 {
     snprintf(l->where, sizeof l->where, "%s", from);
     way->events = events_of(l);
-    begin(l);
+    begin_session(l);
     set_way(l, way);
     if (way->is_open)
         on_open(l);

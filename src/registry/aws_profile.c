@@ -13,7 +13,7 @@
 typedef struct {
     const char *name;
     char **to;
-} setting;
+} profile_key;
 
 /* Trims spaces around the text, in place. */
 static char *trim(char *text)
@@ -40,7 +40,7 @@ static bool is_head(char *line, const char *profile, bool *in)
     return true;
 }
 
-static void read_setting(const setting *known, char *line)
+static void read_setting(const profile_key *known, char *line)
 {
     char *equals = strchr(line, '=');
     if (!equals || line[0] == '#' || line[0] == ';')
@@ -54,7 +54,7 @@ static void read_setting(const setting *known, char *line)
         }
 }
 
-static void read_file(const char *path, const char *profile, const setting *known)
+static void read_file(const char *path, const char *profile, const profile_key *known)
 {
     buf text = {0};
     err none;
@@ -83,9 +83,9 @@ static char *find_file(const char *variable, const char *in_home)
 void aws_profile_read(aws_profile *p)
 {
     *p = (aws_profile){0};
-    const setting known[] = {{"aws_access_key_id", &p->key},     {"aws_secret_access_key", &p->secret},
-                             {"aws_session_token", &p->session}, {"region", &p->region},
-                             {"endpoint_url", &p->endpoint},     {NULL, NULL}};
+    const profile_key known[] = {{"aws_access_key_id", &p->key},     {"aws_secret_access_key", &p->secret},
+                                 {"aws_session_token", &p->session}, {"region", &p->region},
+                                 {"endpoint_url", &p->endpoint},     {NULL, NULL}};
     const char *profile = getenv("AWS_PROFILE");
     profile = profile && *profile ? profile : "default";
     char *path[] = {find_file("AWS_CONFIG_FILE", ".aws/config"),

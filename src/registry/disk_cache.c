@@ -228,7 +228,7 @@ static void clean(const disk_cache *c)
         log_warn("%s: %s", c->trash, strerror(errno));
     add_folder(&l, c->downloads, false);
     for (size_t i = 0; i < l.n; i++)
-        if (l.at[i].used.tv_sec < time(NULL) - PATIENCE_S)
+        if (l.at[i].used.tv_sec < (time_t)clock_wall() - PATIENCE_S)
             drop(c, l.at[i].path);
     free_items(&l);
 }
@@ -446,19 +446,6 @@ int disk_cache_keep(const disk_cache *c, disk_work *w, const char *tree, const c
     if (status == 0)
         disk_cache_leave(c, w, true);
     return status;
-}
-
-bool disk_cache_remove(const disk_cache *c, const char *id)
-{
-    err e;
-    int lock = adapter_id_is_valid(id) ? lock_all(c, &e) : -1;
-    if (lock < 0)
-        return false;
-    char *path = path_join(c->dir, id);
-    bool gone = drop(c, path);
-    free(path);
-    close(lock);
-    return gone;
 }
 
 disk_usage disk_cache_usage(const disk_cache *c)

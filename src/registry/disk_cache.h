@@ -66,9 +66,6 @@ int disk_cache_keep(const disk_cache *c, disk_work *w, const char *tree, const c
 /* Ends work. Removes its folder, or leaves it for whoever begins with its key within a day. */
 void disk_cache_leave(const disk_cache *c, disk_work *w, bool remove);
 
-/* Removes an adapter unless it is pinned. Returns whether it is gone. */
-bool disk_cache_remove(const disk_cache *c, const char *id);
-
 /* Bytes of all adapters and all work, and how many adapters. */
 typedef struct {
     size_t bytes, max_bytes;

@@ -416,7 +416,7 @@ static void pause_before(int n)
     nanosleep(&t, NULL);
 }
 
-static transfer_result run(transfer *t, err *e)
+static transfer_result run_transfer(transfer *t, err *e)
 {
     char problem[CURL_ERROR_SIZE];
     t->most = t->at;
@@ -472,7 +472,7 @@ transfer_result transfer_file(const transfer_rules *r, const char *url, const ch
                   .part = xasprintf("%s.part", path),
                   .etag_path = xasprintf("%s.etag", path),
                   .fd = -1};
-    transfer_result result = open_part(&t, e) ? TRANSFER_FAILED : run(&t, e);
+    transfer_result result = open_part(&t, e) ? TRANSFER_FAILED : run_transfer(&t, e);
     if (t.fd >= 0)
         close(t.fd);
     if (result == TRANSFER_DONE && rename(t.part, path)) {

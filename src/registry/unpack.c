@@ -24,7 +24,7 @@ typedef struct {
     const unpack_limits *limits;
     size_t bytes; /* unpacked so far, all entries together */
     int n_entries;
-} reading;
+} unpacking;
 
 bool unpack_is_archive(const char *name)
 {
@@ -38,9 +38,9 @@ bool unpack_is_archive(const char *name)
     return false;
 }
 
-static int open_reading(reading *r, const char *path, const unpack_limits *l, err *e)
+static int open_archive(unpacking *r, const char *path, const unpack_limits *l, err *e)
 {
-    *r = (reading){.in = archive_read_new(), .limits = l};
+    *r = (unpacking){.in = archive_read_new(), .limits = l};
     CHECK(r->in);
     archive_read_support_format_tar(r->in);
     archive_read_support_format_zip(r->in);
@@ -52,7 +52,7 @@ static int open_reading(reading *r, const char *path, const unpack_limits *l, er
     return -1;
 }
 
-static int check_limits(const reading *r, err *e)
+static int check_limits(const unpacking *r, err *e)
 {
     const unpack_limits *l = r->limits;
     if (r->bytes > l->max_bytes)
@@ -80,7 +80,7 @@ static bool stays_inside(const char *path)
 }
 
 /* Reads the next entry and its path, "" if its name cannot be read, without "./". 1; 0: no more; -1 with e set. */
-static int next_entry(reading *r, struct archive_entry **entry, const char **path, err *e)
+static int next_entry(unpacking *r, struct archive_entry **entry, const char **path, err *e)
 {
     int status = archive_read_next_header(r->in, entry);
     if (status == ARCHIVE_EOF)
@@ -99,7 +99,7 @@ static int next_entry(reading *r, struct archive_entry **entry, const char **pat
 }
 
 /* Reads an entry's content, into fd unless that is -1. limit: bytes of this entry, if it is written. */
-static int read_content(reading *r, int fd, size_t limit, err *e)
+static int read_content(unpacking *r, int fd, size_t limit, err *e)
 {
     const void *block;
     size_t n, written = 0;
@@ -149,13 +149,13 @@ static void note_folder(char **folder, bool *again, const char *path)
  * on failure. */
 static char *find_folder(const char *archive, const unpack_limits *l, err *e)
 {
-    reading r;
+    unpacking r;
     struct archive_entry *entry;
     const char *path;
     char *folder = NULL;
     bool again = false;
     int more = -1;
-    if (open_reading(&r, archive, l, e))
+    if (open_archive(&r, archive, l, e))
         return NULL;
     while ((more = next_entry(&r, &entry, &path, e)) > 0) {
         note_folder(&folder, &again, path);
@@ -176,7 +176,7 @@ static char *find_folder(const char *archive, const unpack_limits *l, err *e)
 }
 
 /* Writes one of the adapter's files. */
-static int write_file(reading *r, struct archive_entry *entry, int file, const char *dir, err *e)
+static int write_file(unpacking *r, struct archive_entry *entry, int file, const char *dir, err *e)
 {
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry))
         return err_set(e, "the archive's %s is not a plain file", adapter_file_name[file]);
@@ -196,7 +196,7 @@ static int write_file(reading *r, struct archive_entry *entry, int file, const c
 
 int unpack_adapter(const char *archive, const char *dir, const unpack_limits *l, err *e)
 {
-    reading r;
+    unpacking r;
     struct archive_entry *entry;
     const char *path;
     char *folder = find_folder(archive, l, e);
@@ -204,7 +204,7 @@ int unpack_adapter(const char *archive, const char *dir, const unpack_limits *l,
     if (!folder)
         return -1;
     size_t n = strlen(folder);
-    if (open_reading(&r, archive, l, e) == 0) {
+    if (open_archive(&r, archive, l, e) == 0) {
         while ((more = next_entry(&r, &entry, &path, e)) > 0) {
             int file = strncmp(path, folder, n) == 0 ? adapter_file_find(path + n) : -1;
             if (file >= 0 ? write_file(&r, entry, file, dir, e) : read_content(&r, -1, 0, e)) {

@@ -277,7 +277,9 @@ static void start_worker(void *ctx)
 static double hang_limit(const worker_slot *w)
 {
     const runner_options *o = &w->r->opt;
-    return o->hang_seconds > 0 ? o->hang_seconds : strcmp(o->device[w->number], "cpu") == 0 ? 60 : 10;
+    if (o->hang_seconds > 0)
+        return o->hang_seconds;
+    return strcmp(o->device[w->number], "cpu") == 0 ? HANG_SECONDS_CPU : HANG_SECONDS;
 }
 
 static void check_alive(worker_slot *w, double now)

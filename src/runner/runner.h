@@ -9,6 +9,10 @@
 #include "net/link.h"
 #include "runner/process.h"
 
+/* Defaults of hang_seconds on a GPU, and on a CPU, whose steps take long. */
+#define HANG_SECONDS 10
+#define HANG_SECONDS_CPU 60
+
 typedef struct {
     const char *scheduler;     /* address to connect to */
     link_options link;         /* credentials, model; the role is set here */
@@ -20,7 +24,7 @@ typedef struct {
     const char *const *fetcher_args; /* [n_fetcher_args] options of `punica fetcher`, which fetches adapters; none: they
                                         are not fetched */
     int n_fetcher_args;
-    double hang_seconds;     /* a worker silent for longer is killed; 0: 10, or 60 on a CPU, whose steps take long */
+    double hang_seconds;     /* a worker silent for longer is killed; 0: HANG_SECONDS */
     double start_seconds;    /* the same limit until its model is loaded */
     double drain_seconds;    /* the longest that runner_drain() waits */
     void (*stir)(void *ctx); /* called when a worker is about to report many tokens; NULL: not called */

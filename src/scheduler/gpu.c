@@ -90,7 +90,8 @@ static int64_t room(const gpu *g)
     return tokens < g->info.max_tokens ? tokens : g->info.max_tokens;
 }
 
-void gpu_rooms(const gpu *g, int64_t rooms[N_ROOMS])
+/* Computes the room it has, for each kind of request. */
+static void compute_rooms(const gpu *g, int64_t rooms[N_ROOMS])
 {
     int64_t all = room(g), any = g->reserved || g->n_confined ? 0 : all;
     rooms[ROOM_ANY] = any;
@@ -101,7 +102,7 @@ void gpu_rooms(const gpu *g, int64_t rooms[N_ROOMS])
 void gpu_update_order(gpu *g, gpu_order *o)
 {
     int64_t rooms[N_ROOMS];
-    gpu_rooms(g, rooms);
+    compute_rooms(g, rooms);
     gpu_order_set(o, &g->order, g->n_running + g->n_promised, rooms);
     g->touched = false;
 }
@@ -234,6 +235,6 @@ void gpu_check(const gpu *g)
     CHECK(n_confined == 0 || g->n_running == 1);
     CHECK(coming == g->pages_coming);
     CHECK(!g->touched && g->order.n_running == g->n_running);
-    gpu_rooms(g, rooms);
+    compute_rooms(g, rooms);
     CHECK(memcmp(rooms, g->order.room, sizeof rooms) == 0);
 }

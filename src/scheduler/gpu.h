@@ -68,9 +68,6 @@ int64_t gpu_capacity(const gpu *g);
 /* Returns the pages that a request takes when it is added, counting the token it will make first. */
 int gpu_pages_for(const gpu *g, const request *r);
 
-/* Computes the room it has, for each kind of request (room_kind). */
-void gpu_rooms(const gpu *g, int64_t rooms[N_ROOMS]);
-
 /* Sets its place in the order from everything else. */
 void gpu_update_order(gpu *g, gpu_order *o);
 

@@ -79,7 +79,7 @@ static device_kind *find_kind(pace *p, const char *name)
     return p->kinds[p->n_kinds++] = k;
 }
 
-static member *find(const pace *p, int gpu)
+static member *find_member(const pace *p, int gpu)
 {
     return gpu >= 0 && (size_t)gpu < p->n_members && p->members[gpu].kind ? &p->members[gpu] : NULL;
 }
@@ -100,7 +100,7 @@ void pace_gpu_up(pace *p, double now, int gpu, const char *kind, bool on_probati
 
 void pace_gpu_gone(pace *p, int gpu)
 {
-    member *m = find(p, gpu);
+    member *m = find_member(p, gpu);
     if (m)
         m->kind = NULL;
 }
@@ -177,7 +177,7 @@ static void forget_stale(member *m, double began)
 
 pace_news pace_step(pace *p, double now, int gpu, int64_t rows, int64_t context, double seconds, bool goes_on)
 {
-    member *m = find(p, gpu);
+    member *m = find_member(p, gpu);
     if (!m)
         return PACE_SAME;
     m->heard = now;
@@ -194,7 +194,7 @@ pace_news pace_step(pace *p, double now, int gpu, int64_t rows, int64_t context,
 
 pace_news pace_look(pace *p, double now, int gpu)
 {
-    member *m = find(p, gpu);
+    member *m = find_member(p, gpu);
     if (!m)
         return PACE_SAME;
     bool timely = now - m->looked < TIMELY;
@@ -210,12 +210,12 @@ pace_news pace_look(pace *p, double now, int gpu)
 
 bool pace_is_slow(const pace *p, int gpu)
 {
-    const member *m = find(p, gpu);
+    const member *m = find_member(p, gpu);
     return m && m->slow;
 }
 
 pace_times pace_last(const pace *p, int gpu)
 {
-    const member *m = find(p, gpu);
+    const member *m = find_member(p, gpu);
     return m ? m->last : (pace_times){0};
 }

@@ -75,7 +75,7 @@ static int start(child *c, const char *command, const char *wish, err *e)
     return status;
 }
 
-static void run(scale_hook *h)
+static void run_command(scale_hook *h)
 {
     err e;
     if (start(&h->c, h->command, h->wish, &e)) {
@@ -97,7 +97,7 @@ void scale_hook_wish(scale_hook *h, double now, const char *wish)
     }
     if (!*wish || now - h->wished_at < HOLDS_FOR || h->ended || (h->has_run && now - h->ran_at < h->every))
         return;
-    run(h);
+    run_command(h);
     h->has_run = true;
     h->ran_at = now;
 }

@@ -7,6 +7,8 @@
 
 #include <event2/event.h>
 
+enum { SCALE_HOOK_EVERY = 30 }; /* seconds, by default */
+
 typedef struct scale_hook scale_hook;
 
 /* every: seconds between two runs, at least. Free with scale_hook_free(). */

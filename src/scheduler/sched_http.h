@@ -5,6 +5,8 @@
 #include "net/event_loop.h"
 #include "scheduler/sched_server.h"
 
+#define SCHED_HTTP_LISTEN "127.0.0.1:7001" /* by default */
+
 typedef struct sched_http sched_http;
 
 /* Starts to answer at "HOST:PORT". The server is borrowed. Returns NULL with e set when `at` cannot be listened on. */

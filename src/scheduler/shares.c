@@ -77,7 +77,7 @@ static void sink(shares *s, size_t at, shares_tenant *t)
 }
 
 /* Puts t at `at`, or where it belongs from there. */
-static void settle(shares *s, size_t at, shares_tenant *t)
+static void sift(shares *s, size_t at, shares_tenant *t)
 {
     const share_slot own = {t->counter, t};
     for (; at > 0 && before(&own, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
@@ -86,7 +86,7 @@ static void settle(shares *s, size_t at, shares_tenant *t)
 }
 
 /* Sinks the first slot while its counter is out of date: then the first tenant has the smallest counter of all. */
-static void settle_first(shares *s)
+static void sift_first(shares *s)
 {
     while (s->n_waiting && s->heap[0].counter != s->heap[0].of->counter)
         sink(s, 0, s->heap[0].of);
@@ -104,14 +104,14 @@ void shares_put(shares *s, shares_tenant *t, wait_item *i)
     wait_queue_put(&t->line, i);
     s->n_requests++;
     if (!comes_back) {
-        settle(s, t->at, t);
-        settle_first(s);
+        sift(s, t->at, t);
+        sift_first(s);
         return;
     }
     if (t->counter < floor_of(s))
         t->counter = floor_of(s);
     s->heap = xgrow(s->heap, &s->heap_cap, s->n_waiting + 1, sizeof *s->heap);
-    settle(s, s->n_waiting++, t);
+    sift(s, s->n_waiting++, t);
 }
 
 void shares_remove(shares *s, shares_tenant *t, wait_item *i)
@@ -120,13 +120,13 @@ void shares_remove(shares *s, shares_tenant *t, wait_item *i)
     s->n_requests--;
     s->last = t;
     if (t->line.n > 0) {
-        settle(s, t->at, t);
+        sift(s, t->at, t);
     } else {
         shares_tenant *moved = s->heap[--s->n_waiting].of;
         if (moved != t)
-            settle(s, t->at, moved);
+            sift(s, t->at, moved);
     }
-    settle_first(s);
+    sift_first(s);
 }
 
 wait_item *shares_first(const shares *s)
@@ -149,7 +149,7 @@ void shares_charge(shares *s, shares_tenant *t, uint64_t cost)
 {
     t->counter += cost * t->unit;
     if (t->line.n > 0 && t->at == 0)
-        settle_first(s);
+        sift_first(s);
     if (t->counter > HIGH && floor_of(s) > HIGH / 2)
         lower_all(s);
 }

@@ -133,7 +133,7 @@ static void show_progress(const simulation *s, const char *name, double *shown)
     fprintf(stderr, "\r%-10s %5.1f min, %d of %d requests done ", name, s->now / 60, s->n_ended, s->n_requests);
 }
 
-static void run(simulation *s, const char *name)
+static void run_policy(simulation *s, const char *name)
 {
     double next_tick = 0, shown = 0;
     for (uint64_t n = 0; s->n_ended < s->n_requests; n++) {
@@ -189,7 +189,7 @@ static outcome_summary simulate_policy(const simulate_options *o, const step_mod
     setup.scheduling.max_queue = n;
     setup.scheduling.prefill_rate = 1 / m->prefill_token_time;
     s.p = policy_new(kind, &setup);
-    run(&s, policy_name(kind));
+    run_policy(&s, policy_name(kind));
     outcome_summary result = summarise(&s);
     for (int g = 0; g < o->gpus; g++)
         result.cached += (double)sim_gpu_n_cached(s.gpu[g]);

@@ -29,7 +29,7 @@ static uint64_t hash_name(const char *name)
     return h;
 }
 
-static submitted *find(const submissions *l, uint64_t id)
+static submitted *find_submitted(const submissions *l, uint64_t id)
 {
     for (size_t i = 0; i < l->n; i++)
         if (l->at[i].id == id)
@@ -53,7 +53,7 @@ static const char *compare(const submissions *l, const submitted *before, const 
 
 const char *submissions_add(submissions *l, const submission *s, double came)
 {
-    submitted *r = find(l, s->id);
+    submitted *r = find_submitted(l, s->id);
     const char *wrong = r ? compare(l, r, s, came) : NULL;
     if (!r) {
         l->at = xgrow(l->at, &l->cap, l->n + 1, sizeof *l->at);

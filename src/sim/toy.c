@@ -492,11 +492,6 @@ const model *toy_model(const toy *t)
     return &t->m;
 }
 
-bool toy_is_broken(const toy *t)
-{
-    return t->broken;
-}
-
 bool toy_is_copying(const toy *t)
 {
     return t->copies[COPY_IN].n > 0;

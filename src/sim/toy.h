@@ -38,7 +38,6 @@ typedef struct toy toy;
 toy *toy_new(bool runs_ahead, bool own_memory);
 void toy_free(toy *t);
 const model *toy_model(const toy *t);
-bool toy_is_broken(const toy *t);       /* a killer has killed it */
 bool toy_is_copying(const toy *t);      /* pages from the host to the KvCache */
 void toy_limit_adapters(toy *t, int n); /* with own_memory, after its KvCache has been made */
 

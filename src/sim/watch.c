@@ -100,7 +100,7 @@ static void violate(watch *w, const char *what, uint64_t id)
         buf_printf(&w->violation, "%s (request %llu)", what, (unsigned long long)id);
 }
 
-static watched *find(const watch *w, uint64_t id)
+static watched *find_watched(const watch *w, uint64_t id)
 {
     for (size_t i = 0; i < w->n_requests; i++)
         if (w->request[i].id == id)
@@ -112,7 +112,7 @@ static watched *find(const watch *w, uint64_t id)
 static watched *at(watch *w, const command *c)
 {
     static watched nobody;
-    watched *r = find(w, c->id);
+    watched *r = find_watched(w, c->id);
     if (r)
         return r;
     violate(w, "a command about a request that never came", c->id);
@@ -120,7 +120,7 @@ static watched *at(watch *w, const command *c)
     return &nobody;
 }
 
-static void begin(watch *w, double now)
+static void begin_event(watch *w, double now)
 {
     w->unsettled = true;
     w->now = now;
@@ -221,8 +221,8 @@ static uint64_t mark_of(const submission *s)
 
 void watch_submit(watch *w, double now, int frontend, const submission *s)
 {
-    begin(w, now);
-    watched *r = find(w, s->id);
+    begin_event(w, now);
+    watched *r = find_watched(w, s->id);
     bool killed = r && r->killed;
     if (!r) {
         w->request = xgrow(w->request, &w->requests_cap, w->n_requests + 1, sizeof *w->request);
@@ -261,15 +261,15 @@ static void forget(watched *r)
 
 void watch_cancel(watch *w, double now, int frontend, uint64_t id)
 {
-    begin(w, now);
-    watched *r = find(w, id);
+    begin_event(w, now);
+    watched *r = find_watched(w, id);
     if (r && r->there && r->frontend == frontend)
         forget(r);
 }
 
 void watch_frontend_gone(watch *w, double now, int frontend)
 {
-    begin(w, now);
+    begin_event(w, now);
     for (size_t i = 0; i < w->n_requests; i++)
         if (w->request[i].frontend == frontend)
             forget(&w->request[i]);
@@ -277,7 +277,7 @@ void watch_frontend_gone(watch *w, double now, int frontend)
 
 void watch_gpu_up(watch *w, double now, int gpu, const gpu_info *info)
 {
-    begin(w, now);
+    begin_event(w, now);
     CHECK(gpu < MOST_GPUS);
     watched_gpu *g = &w->gpu[gpu];
     *g = (watched_gpu){.up = true, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
@@ -320,32 +320,32 @@ static void lose_gpu(watch *w, int gpu, gpu_loss how)
 
 void watch_gpus_gone(watch *w, double now, const int *gpu, int n, gpu_loss how)
 {
-    begin(w, now);
+    begin_event(w, now);
     for (int i = 0; i < n; i++)
         lose_gpu(w, gpu[i], how);
 }
 
 void watch_gpus_drain(watch *w, double now, const int *gpu, int n)
 {
-    begin(w, now);
+    begin_event(w, now);
     for (int i = 0; i < n; i++)
         w->gpu[gpu[i]].draining = true;
 }
 
 void watch_gpu_pace(watch *w, double now, int gpu, bool slow)
 {
-    begin(w, now);
+    begin_event(w, now);
     w->gpu[gpu].slow = slow;
 }
 
 void watch_tick(watch *w, double now)
 {
-    begin(w, now);
+    begin_event(w, now);
 }
 
 void watch_report(watch *w, double now, int gpu, const gpu_report *p)
 {
-    begin(w, now);
+    begin_event(w, now);
     bool possible = p->n_seen >= w->gpu[gpu].n_seen && p->n_seen <= w->gpu[gpu].n_sent;
     if (!possible && !w->violation.len)
         buf_printf(&w->violation, "GPU %d has seen more commands than it was sent, or fewer than before", gpu);
@@ -353,7 +353,7 @@ void watch_report(watch *w, double now, int gpu, const gpu_report *p)
     w->gpu[gpu].n_seen = p->n_seen;
     w->gpu[gpu].pages_free = p->pages_free;
     for (int i = 0; i < p->n_ends; i++) {
-        watched *r = find(w, p->ends[i].id);
+        watched *r = find_watched(w, p->ends[i].id);
         if (r && r->there && r->gpu == gpu && r->attempt == p->ends[i].attempt) {
             r->gpu = -1;
             r->failed = p->ends[i].why == END_FAILED;

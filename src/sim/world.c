@@ -69,7 +69,7 @@ void world_cancel(world *w, sim_task *t)
     t->planned = false;
 }
 
-static void run(world *w, sim_task *t)
+static void run_task(world *w, sim_task *t)
 {
     sim_process *of = t->of; /* the task may be gone when it has run */
     w->n_run++;
@@ -96,7 +96,7 @@ bool world_run_next(world *w)
         wait_queue_put(&w->due, &t->order);
         return true;
     }
-    run(w, t);
+    run_task(w, t);
     return true;
 }
 

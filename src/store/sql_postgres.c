@@ -34,7 +34,7 @@ static int fail(const char *message, err *e)
     return -1;
 }
 
-static void tell(const PGresult *r, int row, sql_each *each, void *ctx)
+static void pass_row(const PGresult *r, int row, sql_each *each, void *ctx)
 {
     const char *column[MAX_COLUMNS];
     int n = PQnfields(r);
@@ -89,7 +89,7 @@ static long run(sql *base, const char *statement, const char *const *param, int 
     else
         rows = strtol(PQcmdTuples(r), NULL, 10);
     for (int i = 0; i < PQntuples(r) && each; i++)
-        tell(r, i, each, ctx);
+        pass_row(r, i, each, ctx);
     PQclear(r);
     return rows;
 }

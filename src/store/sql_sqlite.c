@@ -36,7 +36,7 @@ static void bind_all(sqlite3_stmt *st, const char *const *param, int n)
     }
 }
 
-static void tell(sqlite3_stmt *st, sql_each *each, void *ctx)
+static void pass_row(sqlite3_stmt *st, sql_each *each, void *ctx)
 {
     const char *column[MAX_COLUMNS];
     int n = sqlite3_column_count(st);
@@ -68,7 +68,7 @@ static long run(sql *base, const char *statement, const char *const *param, int 
     int before = sqlite3_total_changes(s->db), rc;
     for (; (rc = sqlite3_step(st)) == SQLITE_ROW; rows++)
         if (each)
-            tell(st, each, ctx);
+            pass_row(st, each, ctx);
     if (rc != SQLITE_DONE)
         rows = fail(s, e);
     sqlite3_finalize(st);

@@ -85,7 +85,7 @@ void params_number(params *p, int64_t x)
     p->n++;
 }
 
-long run(sql *db, const char *statement, const params *p, err *e)
+long run_statement(sql *db, const char *statement, const params *p, err *e)
 {
     return sql_run(db, statement, p ? p->at : NULL, p ? p->n : 0, NULL, NULL, e);
 }
@@ -94,11 +94,11 @@ store_result transaction(store *s, work *w, void *ctx, err *e)
 {
     if (connect_to(s, e))
         return STORE_FAILED;
-    store_result r = run(s->db, s->db->begin, NULL, e) < 0 ? STORE_FAILED : w(s->db, ctx, e);
-    if (r == STORE_OK && run(s->db, "COMMIT", NULL, e) < 0)
+    store_result r = run_statement(s->db, s->db->begin, NULL, e) < 0 ? STORE_FAILED : w(s->db, ctx, e);
+    if (r == STORE_OK && run_statement(s->db, "COMMIT", NULL, e) < 0)
         r = STORE_FAILED;
     err unused;
-    if (r == STORE_FAILED || (r != STORE_OK && run(s->db, "ROLLBACK", NULL, &unused) < 0))
+    if (r == STORE_FAILED || (r != STORE_OK && run_statement(s->db, "ROLLBACK", NULL, &unused) < 0))
         disconnect(s);
     return r;
 }
@@ -131,7 +131,7 @@ static const char *keep(store_directory *d, const char *text)
 typedef struct {
     store_directory *d;
     size_t tenant_cap, key_cap, grant_cap, adapter_cap;
-} reading;
+} directory_reading;
 
 void read_number_row(void *ctx, const char *const *c)
 {
@@ -154,7 +154,7 @@ store_tenant tenant_of_row(const char *const *c)
 
 static void read_tenant_row(void *ctx, const char *const *c)
 {
-    reading *r = ctx;
+    directory_reading *r = ctx;
     store_directory *d = r->d;
     d->tenant = xgrow(d->tenant, &r->tenant_cap, d->n_tenants + 1, sizeof *d->tenant);
     d->tenant[d->n_tenants] = tenant_of_row(c);
@@ -163,7 +163,7 @@ static void read_tenant_row(void *ctx, const char *const *c)
 
 static void read_key_row(void *ctx, const char *const *c)
 {
-    reading *r = ctx;
+    directory_reading *r = ctx;
     store_directory *d = r->d;
     store_key k = {.tenant = keep(d, c[0]), .name = keep(d, c[1]), .created = number(c[3]), .expires = number(c[4])};
     if (digest_from_hex(&k.of, c[2]))
@@ -174,7 +174,7 @@ static void read_key_row(void *ctx, const char *const *c)
 
 static void read_grant_row(void *ctx, const char *const *c)
 {
-    reading *r = ctx;
+    directory_reading *r = ctx;
     store_directory *d = r->d;
     d->grant = xgrow(d->grant, &r->grant_cap, d->n_grants + 1, sizeof *d->grant);
     d->grant[d->n_grants++] = (store_grant){.tenant = keep(d, c[0]), .adapter = keep(d, c[1])};
@@ -182,7 +182,7 @@ static void read_grant_row(void *ctx, const char *const *c)
 
 static void read_adapter_row(void *ctx, const char *const *c)
 {
-    reading *r = ctx;
+    directory_reading *r = ctx;
     store_directory *d = r->d;
     d->adapter = xgrow(d->adapter, &r->adapter_cap, d->n_adapters + 1, sizeof *d->adapter);
     d->adapter[d->n_adapters++] = (store_adapter){.owner = keep(d, c[0]),
@@ -199,7 +199,7 @@ static const char read_change[] = "SELECT value FROM counter WHERE name = 'chang
  * number is read first: it is never newer than the data, and a later change makes us read again. */
 static store_result read_all(sql *db, void *ctx, err *e)
 {
-    reading *r = ctx;
+    directory_reading *r = ctx;
     bool good =
         sql_run(db, read_change, NULL, 0, read_number_row, &r->d->change, e) >= 0 &&
         sql_run(db, "SELECT " TENANT_COLUMNS " FROM tenant ORDER BY name", NULL, 0, read_tenant_row, r, e) >= 0 &&
@@ -219,7 +219,7 @@ int store_read_change(store *s, int64_t *change, err *e)
 
 store_directory *store_read_directory(store *s, err *e)
 {
-    reading r = {.d = XNEW(store_directory)};
+    directory_reading r = {.d = XNEW(store_directory)};
     r.d->text.limit = SIZE_MAX;
     if (transaction(s, read_all, &r, e) == STORE_OK)
         return r.d;

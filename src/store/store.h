@@ -42,10 +42,13 @@ void store_close(store *s); /* s may be NULL */
 
 /* Tenants and what they have. */
 
+#define STORE_WEIGHT 1 /* of a tenant for which none is given */
+#define STORE_MAX_WEIGHT 1000
+
 typedef struct {
     const char *name;           /* letters, digits, - _ and . */
     bool base;                  /* it may use the base model */
-    int64_t weight;             /* of its share of a full cluster: 1 to 1000 */
+    int64_t weight;             /* of its share of a full cluster: 1 to STORE_MAX_WEIGHT */
     int64_t in_flight, waiting; /* limits on its requests, as the next two; 0: no limit */
     int64_t requests_per_minute, tokens_per_minute;
     int64_t max_adapters;      /* that it may register itself; 0: none at all */

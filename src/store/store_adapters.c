@@ -89,13 +89,15 @@ static store_result write_next(sql *db, const adapter_change *c, const store_ada
     params_text(&p, c->owner);
     params_text(&p, c->name);
     if (!next->record)
-        return run(db, "DELETE FROM adapter WHERE owner = $1 AND name = $2", &p, e) == 1 ? STORE_OK : STORE_FAILED;
+        return run_statement(db, "DELETE FROM adapter WHERE owner = $1 AND name = $2", &p, e) == 1 ? STORE_OK
+                                                                                                   : STORE_FAILED;
     params_text(&p, next->id);
     params_text(&p, next->source);
     params_number(&p, next->trusted);
     params_number(&p, next->bytes);
     params_text(&p, next->record);
-    return run(db,
+    return run_statement(
+               db,
                "INSERT INTO adapter (owner, name, id, source, trusted, bytes, record) VALUES ($1, $2, $3, $4, $5, $6, "
                "$7) "
                "ON CONFLICT (owner, name) DO UPDATE SET id = excluded.id, source = excluded.source, trusted = "

@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "store/transaction.h"
 
-enum { MAX_NAME = 64, MAX_ADAPTER = 256, MAX_WEIGHT = 1000 };
+enum { MAX_NAME = 64, MAX_ADAPTER = 256 };
 #define MAX_LIMIT INT64_C(1000000000000)
 #define AUDIT_S ((int64_t)365 * 24 * 3600) /* for which a line of the audit log is kept */
 
@@ -47,7 +47,8 @@ static int trim_audit(sql *db, int64_t now, err *e)
 {
     params p = {0};
     params_number(&p, now - AUDIT_S);
-    return run(db,
+    return run_statement(
+               db,
                "DELETE FROM audit WHERE number < (SELECT number FROM audit WHERE at >= CAST($1 AS BIGINT) ORDER BY "
                "number LIMIT 1)",
                &p, e) < 0
@@ -59,15 +60,16 @@ store_result end_change(sql *db, int64_t number, const char *who, const char *ac
                         const char *detail, err *e)
 {
     params p = {0};
-    const int64_t now = time(NULL);
+    const int64_t now = (int64_t)clock_wall();
     params_number(&p, number);
     params_number(&p, now);
     params_text(&p, who);
     params_text(&p, action);
     params_text(&p, tenant);
     params_text(&p, detail ? detail : "");
-    return run(db, "INSERT INTO audit (number, at, who, action, tenant, detail) VALUES ($1, $2, $3, $4, $5, $6)", &p,
-               e) == 1 &&
+    return run_statement(db,
+                         "INSERT INTO audit (number, at, who, action, tenant, detail) VALUES ($1, $2, $3, $4, $5, $6)",
+                         &p, e) == 1 &&
                    trim_audit(db, now, e) == 0
                ? STORE_OK
                : STORE_FAILED;
@@ -98,7 +100,7 @@ static params pair(const char *a, const char *b)
 static store_result run_one(sql *db, const char *statement, const params *p, store_result none, const char *what,
                             const char *name, err *e)
 {
-    long n = run(db, statement, p, e);
+    long n = run_statement(db, statement, p, e);
     return n < 0 ? STORE_FAILED : n == 0 ? refuse(none, e, what, name) : STORE_OK;
 }
 
@@ -112,9 +114,15 @@ static store_result add_tenant(sql *db, const change *c, err *e)
         return there < 0 ? STORE_FAILED : refuse(STORE_TAKEN, e, "there is a tenant \"%s\" already", t->name);
     params p = {0};
     params_text(&p, t->name);
-    const int64_t number[] = {
-        t->base,    t->weight,       t->in_flight,        t->waiting, t->requests_per_minute, t->tokens_per_minute,
-        time(NULL), t->max_adapters, t->max_adapter_bytes};
+    const int64_t number[] = {t->base,
+                              t->weight,
+                              t->in_flight,
+                              t->waiting,
+                              t->requests_per_minute,
+                              t->tokens_per_minute,
+                              (int64_t)clock_wall(),
+                              t->max_adapters,
+                              t->max_adapter_bytes};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
     return run_one(
@@ -131,8 +139,9 @@ static store_result remove_tenant(sql *db, const change *c, err *e)
     params_text(&p, c->tenant);
     params_text(&its, c->tenant);
     params_number(&its, (int64_t)strlen(c->tenant) + 1);
-    if (run(db, "DELETE FROM adapter WHERE owner = $1", &p, e) < 0 ||
-        run(db, "DELETE FROM adapter_grant WHERE substr(adapter, 1, CAST($2 AS INTEGER)) = CAST($1 AS TEXT) || '/'",
+    if (run_statement(db, "DELETE FROM adapter WHERE owner = $1", &p, e) < 0 ||
+        run_statement(
+            db, "DELETE FROM adapter_grant WHERE substr(adapter, 1, CAST($2 AS INTEGER)) = CAST($1 AS TEXT) || '/'",
             &its, e) < 0)
         return STORE_FAILED;
     return run_one(db, "DELETE FROM tenant WHERE name = $1", &p, STORE_ABSENT, "there is no tenant \"%s\"", c->tenant,
@@ -152,7 +161,7 @@ static store_result add_key(sql *db, const change *c, err *e)
     if (there)
         return there < 0 ? STORE_FAILED : refuse(STORE_TAKEN, e, "it has a key \"%s\" already", k->name);
     params_text(&p, hex);
-    params_number(&p, time(NULL));
+    params_number(&p, (int64_t)clock_wall());
     params_number(&p, k->expires);
     return run_one(db, "INSERT INTO api_key (tenant, name, digest, created, expires) VALUES ($1, $2, $3, $4, $5)", &p,
                    STORE_FAILED, "%s", "", e);
@@ -249,9 +258,10 @@ static store_result check_tenant(const store_tenant *t, err *e)
     for (size_t i = 0; i < sizeof limit / sizeof *limit; i++)
         if (limit[i] < 0 || limit[i] > MAX_LIMIT)
             return refuse(STORE_BAD, e, "a limit is 0 (none) or more, up to 10^12%s", "");
-    if (t->weight < 1 || t->weight > MAX_WEIGHT)
-        return refuse(STORE_BAD, e, "a weight is 1 to 1000%s", "");
-    return STORE_OK;
+    if (t->weight >= 1 && t->weight <= STORE_MAX_WEIGHT)
+        return STORE_OK;
+    err_set(e, "a weight is 1 to %d", STORE_MAX_WEIGHT);
+    return STORE_BAD;
 }
 
 static store_result check_pattern(const char *text, err *e)

@@ -7,9 +7,8 @@
 #include "store/store.h"
 
 /* Make JSON, owned by the caller. */
-json_t *store_tenant_json(const store_directory *d,
-                          const store_tenant *t); /* with its grants, and its keys without digests */
-json_t *store_key_json(const store_key *k);
+json_t *store_key_json(const store_key *k);                                 /* without its digest */
+json_t *store_tenant_json(const store_directory *d, const store_tenant *t); /* with its grants and keys */
 json_t *store_usage_json(const store_usage *u);
 json_t *store_audit_json(const store_audit *a);
 

@@ -27,10 +27,11 @@ static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
     params_number(&next, b->number);
     params_number(&next, b->now);
     int64_t flushed = -1;
-    if (run(db, "INSERT INTO frontend (id, flushed, seen) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING", &id, e) < 0)
+    if (run_statement(db, "INSERT INTO frontend (id, flushed, seen) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING",
+                      &id, e) < 0)
         return STORE_FAILED;
-    long n =
-        run(db, "UPDATE frontend SET flushed = $2, seen = $3 WHERE id = $1 AND flushed < CAST($2 AS BIGINT)", &next, e);
+    long n = run_statement(
+        db, "UPDATE frontend SET flushed = $2, seen = $3 WHERE id = $1 AND flushed < CAST($2 AS BIGINT)", &next, e);
     *fresh = n == 1;
     if (n)
         return known(n);
@@ -51,14 +52,14 @@ static store_result add_usage(sql *db, const store_usage *u, err *e)
     const int64_t number[] = {u->hour, u->requests, u->prompt, u->cached, u->output};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
-    return known(
-        run(db,
-            "INSERT INTO usage (tenant, adapter, digest, hour, requests, prompt, cached, output) VALUES ($1, $2, $3, "
-            "CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT), CAST($8 AS BIGINT)) "
-            "ON CONFLICT (tenant, adapter, digest, hour) DO UPDATE SET requests = usage.requests + excluded.requests, "
-            "prompt = usage.prompt + excluded.prompt, cached = usage.cached + excluded.cached, output = usage.output + "
-            "excluded.output",
-            &p, e));
+    return known(run_statement(
+        db,
+        "INSERT INTO usage (tenant, adapter, digest, hour, requests, prompt, cached, output) VALUES ($1, $2, $3, "
+        "CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT), CAST($8 AS BIGINT)) "
+        "ON CONFLICT (tenant, adapter, digest, hour) DO UPDATE SET requests = usage.requests + excluded.requests, "
+        "prompt = usage.prompt + excluded.prompt, cached = usage.cached + excluded.cached, output = usage.output + "
+        "excluded.output",
+        &p, e));
 }
 
 static store_result add_load(sql *db, const char *frontend, const store_load *l, err *e)
@@ -71,18 +72,19 @@ static store_result add_load(sql *db, const char *frontend, const store_load *l,
     params_text(&live, l->tenant);
     params_number(&live, l->in_flight);
     params_number(&live, l->waiting);
-    if (run(db,
+    if (run_statement(
+            db,
             "INSERT INTO spent (tenant, requests, tokens) VALUES ($1, CAST($2 AS BIGINT), CAST($3 AS BIGINT)) ON "
             "CONFLICT (tenant) "
             "DO UPDATE SET requests = spent.requests + excluded.requests, tokens = spent.tokens + excluded.tokens",
             &spent, e) < 0)
         return STORE_FAILED;
-    return known(
-        run(db,
-            "INSERT INTO live (frontend, tenant, in_flight, waiting) VALUES ($1, $2, CAST($3 AS BIGINT), CAST($4 AS "
-            "BIGINT)) "
-            "ON CONFLICT (frontend, tenant) DO UPDATE SET in_flight = excluded.in_flight, waiting = excluded.waiting",
-            &live, e));
+    return known(run_statement(
+        db,
+        "INSERT INTO live (frontend, tenant, in_flight, waiting) VALUES ($1, $2, CAST($3 AS BIGINT), CAST($4 AS "
+        "BIGINT)) "
+        "ON CONFLICT (frontend, tenant) DO UPDATE SET in_flight = excluded.in_flight, waiting = excluded.waiting",
+        &live, e));
 }
 
 /* Removes frontends that have not flushed for days, when a new one flushes for the first time. */
@@ -90,7 +92,8 @@ static store_result forget_old(sql *db, const store_batch *b, err *e)
 {
     params p = {0};
     params_number(&p, b->now - FORGOTTEN_S);
-    return b->number != 1 ? STORE_OK : known(run(db, "DELETE FROM frontend WHERE seen < CAST($1 AS BIGINT)", &p, e));
+    return b->number != 1 ? STORE_OK
+                          : known(run_statement(db, "DELETE FROM frontend WHERE seen < CAST($1 AS BIGINT)", &p, e));
 }
 
 static store_result apply(sql *db, void *ctx, err *e)

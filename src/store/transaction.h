@@ -32,7 +32,7 @@ store_result transaction(store *s, work *w, void *ctx, err *e);
 int read_rows(store *s, const char *statement, const params *p, sql_each *each, void *ctx, err *e);
 
 /* Runs a statement within a transaction; result as sql_run(). p may be NULL. */
-long run(sql *db, const char *statement, const params *p, err *e);
+long run_statement(sql *db, const char *statement, const params *p, err *e);
 
 /* For sql_run(): reads a row's first column into *ctx, an int64_t. */
 void read_number_row(void *ctx, const char *const *column);

@@ -11,7 +11,7 @@
 typedef struct {
     template *t;
     bool has_template;
-} reading;
+} template_reading;
 
 static void insert(template *t, size_t at, int id)
 {
@@ -78,7 +78,7 @@ static int read_template(template *t, const json_t *spec, err *e)
 
 static int add_step(void *self, const char *type, const json_t *spec, err *e)
 {
-    reading *r = self;
+    template_reading *r = self;
     if (strcmp(type, "ByteLevel") == 0) /* it only moves offsets, which we do not compute */
         return component_keys(spec, "type add_prefix_space trim_offsets use_regex", e);
     if (strcmp(type, "TemplateProcessing") != 0)
@@ -93,7 +93,7 @@ int template_init(template *t, const json_t *spec, err *e)
 {
     *t = (template){0};
     ids_add(&t->items, TEMPLATE_TEXT);
-    reading r = {.t = t};
+    template_reading r = {.t = t};
     if (component_each(spec, "post_processor", "processors", add_step, &r, e) == 0)
         return 0;
     template_deinit(t);

@@ -28,7 +28,7 @@ static char *find_in(const char *dir, const char *name)
 }
 
 /* Returns the directory of the adapter of this name, owned by the caller; NULL: there is none. */
-static char *find(const adapter_store *s, const char *name)
+static char *find_dir(const adapter_store *s, const char *name)
 {
     size_t n = strlen(name), n_name;
     err e;
@@ -77,7 +77,7 @@ static adapter *open_cached(const adapter_store *s, const char *hex)
 
 static adapter *open_named(const adapter_store *s, const char *name, const char *hex, err *e)
 {
-    char *dir = find(s, name);
+    char *dir = find_dir(s, name);
     if (!dir) {
         err_set(e, "there is no adapter \"%s\"", name);
         return NULL;

@@ -12,7 +12,7 @@
 #define MAX_KEPT 128
 
 /* One grammar. While busy it belongs to the compiling thread, except for salt, kind, text, n, busy and used. */
-typedef struct entry {
+typedef struct kept_grammar {
     job job; /* first */
     grammars *of;
     char *salt;
@@ -24,13 +24,13 @@ typedef struct entry {
     uint64_t used; /* clock when it was last asked for */
     guide *is;     /* NULL: failed, or busy */
     err why;
-} entry;
+} kept_grammar;
 
 struct grammars {
     vocabulary_source from;
     jobs *compilers;
     token_trie *vocabulary; /* the compiling thread's until the first guide is made; immutable from then on */
-    entry **at;             /* [n] */
+    kept_grammar **at;      /* [n] */
     size_t n, cap;
     uint64_t clock; /* calls of grammars_find() */
     uint64_t n_compiled;
@@ -67,7 +67,7 @@ token_trie *model_vocabulary_read(void *ctx, err *e)
 
 static void compile(job *j)
 {
-    entry *x = (entry *)j;
+    kept_grammar *x = (kept_grammar *)j;
     grammars *g = x->of;
     if (!g->vocabulary && !(g->vocabulary = g->from.read(g->from.ctx, &x->why)))
         return;
@@ -82,7 +82,7 @@ grammars *grammars_new(vocabulary_source from, jobs *compilers)
     return g;
 }
 
-static void entry_free(entry *x)
+static void kept_free(kept_grammar *x)
 {
     guide_drop(x->is);
     free(x->salt);
@@ -96,16 +96,16 @@ void grammars_free(grammars *g)
         return;
     if (g->compilers) {
         for (job *j; (j = jobs_take_back(g->compilers));)
-            ((entry *)j)->busy = false;
+            ((kept_grammar *)j)->busy = false;
         for (size_t i = 0; i < g->n;)
             if (g->at[i]->busy)
-                ((entry *)jobs_finished(g->compilers, true))->busy = false;
+                ((kept_grammar *)jobs_finished(g->compilers, true))->busy = false;
             else
                 i++;
         jobs_free(g->compilers);
     }
     for (size_t i = 0; i < g->n; i++)
-        entry_free(g->at[i]);
+        kept_free(g->at[i]);
     free(g->at);
     token_trie_free(g->vocabulary);
     free(g);
@@ -114,16 +114,16 @@ void grammars_free(grammars *g)
 static void collect(grammars *g)
 {
     for (job *j; g->compilers && (j = jobs_finished(g->compilers, false)); g->n_compiled++)
-        ((entry *)j)->busy = false;
+        ((kept_grammar *)j)->busy = false;
 }
 
-static bool has_same_owner(const entry *a, const entry *b)
+static bool has_same_owner(const kept_grammar *a, const kept_grammar *b)
 {
     return a->n_owner == b->n_owner && memcmp(a->salt, b->salt, a->n_owner) == 0;
 }
 
 /* Returns how many entries the owner of this one has, or how many bytes they take. */
-static size_t held_by_owner(const grammars *g, const entry *of, bool in_bytes)
+static size_t held_by_owner(const grammars *g, const kept_grammar *of, bool in_bytes)
 {
     size_t sum = 0;
     for (size_t i = 0; i < g->n; i++)
@@ -138,7 +138,7 @@ static bool forget_oldest(grammars *g, bool unused)
 {
     size_t oldest = g->n, most = 0;
     for (size_t i = 0; i < g->n; i++) {
-        const entry *x = g->at[i], *best = oldest < g->n ? g->at[oldest] : NULL;
+        const kept_grammar *x = g->at[i], *best = oldest < g->n ? g->at[oldest] : NULL;
         if (x->busy || (unused && x->is && guide_is_shared(x->is)))
             continue;
         size_t held = best && has_same_owner(best, x) ? most : held_by_owner(g, x, unused);
@@ -149,7 +149,7 @@ static bool forget_oldest(grammars *g, bool unused)
     }
     if (oldest == g->n)
         return false;
-    entry_free(g->at[oldest]);
+    kept_free(g->at[oldest]);
     g->at[oldest] = g->at[--g->n];
     return true;
 }
@@ -163,23 +163,23 @@ static void make_room(grammars *g)
         ;
 }
 
-static entry *find(grammars *g, const char *salt, grammar_kind kind, const void *text, size_t n)
+static kept_grammar *find_kept(grammars *g, const char *salt, grammar_kind kind, const void *text, size_t n)
 {
     for (size_t i = 0; i < g->n; i++) {
-        entry *x = g->at[i];
+        kept_grammar *x = g->at[i];
         if (x->kind == kind && x->n == n && (n == 0 || memcmp(x->text, text, n) == 0) && strcmp(x->salt, salt) == 0)
             return x;
     }
     make_room(g);
-    entry *x = XNEW(entry);
-    *x = (entry){.job = {compile},
-                 .of = g,
-                 .salt = xstrdup(salt),
-                 .n_owner = strcspn(salt, "\n"),
-                 .kind = kind,
-                 .text = xmalloc(n + 1),
-                 .n = n,
-                 .busy = g->compilers != NULL};
+    kept_grammar *x = XNEW(kept_grammar);
+    *x = (kept_grammar){.job = {compile},
+                        .of = g,
+                        .salt = xstrdup(salt),
+                        .n_owner = strcspn(salt, "\n"),
+                        .kind = kind,
+                        .text = xmalloc(n + 1),
+                        .n = n,
+                        .busy = g->compilers != NULL};
     if (n)
         memcpy(x->text, text, n);
     g->at = xgrow(g->at, &g->cap, g->n + 1, sizeof *g->at);
@@ -201,7 +201,7 @@ grammar_status grammars_find(grammars *g, const char *salt, grammar_kind kind, c
                              err *e)
 {
     collect(g);
-    entry *x = find(g, salt, kind, text, n);
+    kept_grammar *x = find_kept(g, salt, kind, text, n);
     x->used = ++g->clock;
     if (x->busy)
         return GRAMMAR_COMPILING;

@@ -109,7 +109,7 @@ static int open_all(worker_process *p, err *e)
     g.kv = kv;
     g.memory_share = o->memory_share > 0 ? o->memory_share : g.memory_share;
     g.max_len = o->max_len;
-    g.n_adapter_slots = o->n_adapter_slots;
+    g.n_adapter_slots = o->adapter_slots;
     g.image_bytes = o->adapter_host_bytes ? o->adapter_host_bytes : g.image_bytes;
     g.itl_target = o->itl_target > 0 ? o->itl_target / 1e3 : g.itl_target;
     g.adapters = adapter_store_source(&p->adapters);

@@ -17,9 +17,9 @@ typedef struct {
     const char *cache;          /* the disk cache's folder; NULL: none */
     const char *const *adapter; /* [n_adapters] "NAME=DIR" */
     int n_adapters;
-    int max_batch, threads, kv_pages, n_adapter_slots; /* 0: the engine's default */
-    size_t adapter_host_bytes;                         /* 0: the default */
-    int itl_target;                                    /* milliseconds; 0: the default */
+    int max_batch, threads, kv_pages, adapter_slots; /* 0: the engine's default */
+    size_t adapter_host_bytes;                       /* 0: the default */
+    int itl_target;                                  /* milliseconds; 0: the default */
     bool no_prefix_cache;
     double memory_share; /* 0: the default */
     size_t host_bytes;   /* see engine_options */

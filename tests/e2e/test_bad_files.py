@@ -611,6 +611,12 @@ def config_absent(m):
     m.files["config.json"] = None
 
 
+@model_case("is a LoRA adapter, not a base model")
+def model_is_an_adapter(m):
+    m.files["config.json"] = None
+    m.files["adapter_config.json"] = json.dumps(Adapter().config)
+
+
 @model_case("JSON")
 def config_empty(m):
     m.files["config.json"] = ""
@@ -808,6 +814,12 @@ def tokenizer_bad_expression(m):
 @adapter_case("adapter_config.json")
 def adapter_config_absent(a):
     a.files["adapter_config.json"] = None
+
+
+@adapter_case("is a model, not an adapter")
+def adapter_is_a_model(a):
+    a.files["adapter_config.json"] = None
+    a.files["config.json"] = json.dumps(Model().config)
 
 
 @adapter_case("JSON")

@@ -9,7 +9,7 @@ import pytest
 from conftest import PROGRAM, ROOT
 
 EXPERIMENTS = [["bench", name] for name in ("textgen", "turns", "prompts", "step", "layer", "op", "attention", "load", "comm")]
-COMMANDS = [["tenant"], ["tenant", "key", "add"], ["generate"], ["tokenize"], ["template"], ["adapter"], ["adapter", "check"], ["bench"], ["serve"], ["frontend"], *EXPERIMENTS]
+COMMANDS = [["tenant"], ["tenant", "key"], ["tenant", "key", "add"], ["generate"], ["tokenize"], ["template"], ["adapter"], ["adapter", "check"], ["bench"], ["serve"], ["frontend"], *EXPERIMENTS]
 
 
 @pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
@@ -30,7 +30,22 @@ def test_unknown_command(punica):
 
 @pytest.mark.parametrize("command", [["generate"], ["tokenize"], ["template"], ["adapter", "check"], ["serve"], ["frontend"], *EXPERIMENTS], ids=" ".join)
 def test_unknown_option(punica, command):
-    assert "--no-such-option" in punica.refuses(*command, "--no-such-option")
+    said = punica.refuses(*command, "--no-such-option")
+    assert "--no-such-option" in said and f"see punica {' '.join(command)} --help" in said
+
+
+def test_unknown_experiment(punica):
+    assert '"frobnicate"' in punica.refuses("bench", "frobnicate") and "which experiment" in punica.refuses("bench")
+
+
+@pytest.mark.parametrize("sizes", ["", ",", "1,", "0", "1,x", "1,4097", ",".join(["1"] * 33)])
+def test_bad_lists_of_numbers(punica, sizes):
+    assert "--batch" in punica.refuses("bench", "step", "--batch", sizes)
+
+
+def test_host_and_port_are_parts_of_the_address(punica):
+    assert "192.0.2.1:80 " in punica.refuses("frontend", "--scheduler", "127.0.0.1:1", "--model", ROOT / "demo" / "model",
+                                             "--listen", "127.0.0.1:80", "--host", "192.0.2.1")
 
 
 @pytest.mark.parametrize("bad", [["--max-batch", "0"], ["--threads", "two"], ["--temperature", "-1"],

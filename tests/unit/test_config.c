@@ -69,7 +69,7 @@ static void families(void **state)
     c = good("'model_type': 'qwen3', 'num_attention_heads': 4, " SIZES, NULL);
     assert_true(!c.qkv_bias && c.qk_norm && c.head_dim == 128);
     model_config_deinit(&c);
-    refuses("'model_type': 'gpt2'", "'gpt2' is not supported; llama, mistral, qwen2 and qwen3 are");
+    refuses("'model_type': 'gpt2'", "'gpt2' is not supported; supported: llama, mistral, qwen2, qwen3");
     refuses(SIZES, "model_type");
     refuses("'model_type': 3", "model_type");
 }

@@ -197,6 +197,7 @@ static void test_errors(void **state)
     expect(COMPLETIONS, "{", 400, "not valid JSON");
     expect(COMPLETIONS, "", 400, "not valid JSON");
     expect("/v1/nothing", "", 404, "unknown_url");
+    expect("/v1/load_lora_adapter", "{}", 404, "without --adapter-updates");
     expect("/v1/models", "", 405, "Allow: GET");
     buf a = http_client_get(COMPLETIONS);
     assert_int_equal(http_client_status(&a), 405);

@@ -330,12 +330,12 @@ typedef struct {
     const uint64_t *at;
     uint64_t *sum;
     size_t n;
-} reading;
+} summing;
 
 static void sum_item(void *arg, int item, int thread)
 {
     (void)thread;
-    const reading *r = arg;
+    const summing *r = arg;
     const uint64_t *at = r->at + (size_t)item * r->n;
     uint64_t a = 0, b = 0, c = 0, d = 0;
     for (size_t i = 0; i + 4 <= r->n; i += 4) {
@@ -354,7 +354,7 @@ static double cpu_read_bandwidth(backend *be)
     size_t bytes = (size_t)128 << 20;
     uint64_t *buffer = xmalloc(bytes), sum[ITEMS];
     memset(buffer, 1, bytes);
-    reading r = {.at = buffer, .sum = sum, .n = bytes / sizeof *buffer / ITEMS};
+    summing r = {.at = buffer, .sum = sum, .n = bytes / sizeof *buffer / ITEMS};
     double best = 1e9;
     for (int i = 0; i < 5; i++) {
         double start = clock_now();

@@ -14,14 +14,14 @@ typedef struct {
     int n_ranks;
 } cpu_comm;
 
-/* A running op. */
+/* What its threads share. */
 typedef struct {
     const cpu_comm *c;
     tensor *y, *x;
     const tensor *part;
     const tensor *const *w;
     float eps;
-} call;
+} comm_op;
 
 static float *row_of(const tensor *t, int row)
 {
@@ -32,7 +32,7 @@ static float *row_of(const tensor *t, int row)
 static void reduce_row(void *arg, int row, int thread)
 {
     (void)thread;
-    const call *j = arg;
+    const comm_op *j = arg;
     size_t cols = (size_t)j->y[0].cols;
     float *sum = row_of(&j->y[0], row);
     memcpy(sum, row_of(&j->part[0], row), cols * sizeof(float));
@@ -45,13 +45,13 @@ static void reduce_row(void *arg, int row, int thread)
 static void cpu_all_reduce(comm *base, tensor *y, const tensor *part)
 {
     cpu_comm *c = (cpu_comm *)base;
-    pool_run(c->cpu->pool, y[0].rows, reduce_row, &(call){.c = c, .y = y, .part = part});
+    pool_run(c->cpu->pool, y[0].rows, reduce_row, &(comm_op){.c = c, .y = y, .part = part});
 }
 
 static void add_norm_row(void *arg, int row, int thread)
 {
     (void)thread;
-    const call *j = arg;
+    const comm_op *j = arg;
     const cpu_kernels *k = j->c->cpu->k;
     int cols = j->x[0].cols;
     for (int r = 0; r < j->c->n_ranks; r++) {
@@ -65,13 +65,14 @@ static void add_norm_row(void *arg, int row, int thread)
 static void cpu_add_rms_norm(comm *base, tensor *y, tensor *x, const tensor *part, const tensor *const *w, float eps)
 {
     cpu_comm *c = (cpu_comm *)base;
-    pool_run(c->cpu->pool, x[0].rows, add_norm_row, &(call){.c = c, .y = y, .x = x, .part = part, .w = w, .eps = eps});
+    pool_run(c->cpu->pool, x[0].rows, add_norm_row,
+             &(comm_op){.c = c, .y = y, .x = x, .part = part, .w = w, .eps = eps});
 }
 
 static void gather_row(void *arg, int row, int thread)
 {
     (void)thread;
-    const call *j = arg;
+    const comm_op *j = arg;
     float *to = row_of(j->y, row);
     for (int r = 0; r < j->c->n_ranks; to += j->part[r++].cols)
         memcpy(to, row_of(&j->part[r], row), (size_t)j->part[r].cols * sizeof(float));
@@ -84,7 +85,7 @@ static void cpu_all_gather(comm *base, tensor *y, const tensor *part)
     for (int r = 0; r < c->n_ranks; r++)
         cols += part[r].cols;
     CHECK(y->cols == cols && y->rows == part[0].rows);
-    pool_run(c->cpu->pool, y->rows, gather_row, &(call){.c = c, .y = y, .part = part});
+    pool_run(c->cpu->pool, y->rows, gather_row, &(comm_op){.c = c, .y = y, .part = part});
 }
 
 static void cpu_comm_free(comm *c)
