@@ -264,9 +264,8 @@ prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_
     return go_on(&w, seen, begin_preparing(&w, seen, shape, body, n));
 }
 
-/* Does the same on a thread that others wait for. NULL: it would take long, because of its grammar. */
-static prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape,
-                              const char *body, size_t n, const atomic_bool *stop)
+prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
+                       size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context), true};
     return go_on(&w, seen, begin_preparing(&w, seen, shape, body, n));

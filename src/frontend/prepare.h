@@ -57,6 +57,10 @@ const char *prepared_model(const prepared *p);
 prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
                   size_t n, const atomic_bool *stop);
 
+/* Does the same on a thread that others wait for. NULL: it would take long, because of its grammar. */
+prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
+                       size_t n, const atomic_bool *stop);
+
 /* Does the same for a short body, on the loop's thread, while streams wait. NULL: it may take long, and belongs on a
  * thread. If the adapter is missing the result has no body: the caller still has it. */
 prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
