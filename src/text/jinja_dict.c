@@ -65,7 +65,7 @@ static uint64_t hash(jinja_run *r, value v)
     switch (v.kind) {
     case VALUE_STRING: jinja_run_spend(r, v.s->n / 64); return hash_bytes(v.s->s, v.s->n);
     case VALUE_FLOAT:
-        if (v.f == floor(v.f) && v.f >= -0x1p63 && v.f < 0x1p63)
+        if (v.f == floor(v.f) && value_float_fits(v.f))
             return hash(r, value_int((int64_t)v.f));
         return hash_bytes(&v.f, sizeof v.f);
     case VALUE_BOOL:

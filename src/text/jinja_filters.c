@@ -317,7 +317,7 @@ static int truncate_float(jinja_run *r, double x, int64_t *out)
 {
     if (isnan(x) || isinf(x))
         return -1;
-    if (x < -0x1p63 || x >= 0x1p63)
+    if (!value_float_fits(x))
         fail_whole(r);
     *out = (int64_t)x;
     return 0;

@@ -292,7 +292,7 @@ static void add_percent_number(percent *p, text *out, spec s, value v)
         s.fill = ' ';
     if (wants_float)
         add_float(out, &s, value_number(v));
-    else if (v.kind == VALUE_FLOAT && !(fabs(v.f) < 0x1p63))
+    else if (v.kind == VALUE_FLOAT && !value_float_fits(v.f))
         jinja_run_fail(p->r, "the number does not fit into 64 bits");
     else
         add_whole(out, &s, v.kind == VALUE_FLOAT ? (int64_t)v.f : value_whole(v));

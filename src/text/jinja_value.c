@@ -289,10 +289,15 @@ int value_compare(jinja_run *r, value a, value b, const char *op)
     return c;
 }
 
+bool value_float_fits(double x)
+{
+    return x >= (double)INT64_MIN && x < -(double)INT64_MIN;
+}
+
 static bool range_contains(const jinja_range *x, value what)
 {
     bool is_float = what.kind == VALUE_FLOAT;
-    if (!value_is_number(what) || (is_float && (what.f != floor(what.f) || what.f < -0x1p63 || what.f >= 0x1p63)))
+    if (!value_is_number(what) || (is_float && (what.f != floor(what.f) || !value_float_fits(what.f))))
         return false;
     int64_t i = is_float ? (int64_t)what.f : value_whole(what);
     if (x->step > 0 ? i < x->start || i >= x->stop : i > x->start || i <= x->stop)

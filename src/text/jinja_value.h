@@ -300,6 +300,7 @@ value value_from_json(jinja_run *r, const json_t *v); /* borrows its strings */
 
 /* Numbers. */
 
+bool value_float_fits(double x);           /* truncated it is an integer of 64 bits; false for NaN */
 size_t float_repr(double x, char out[32]); /* writes repr(x), NUL-terminated; its length */
 
 #endif
