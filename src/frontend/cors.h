@@ -16,7 +16,7 @@ void cors_init(cors *c, const char *const *origin, int n);
 void cors_deinit(cors *c);
 
 /* Adds to an answer the headers without which a known page may not see it, and those that answer a preflight. methods:
- * of the path, for the latter. To be called once for each answer. */
+ * of the path, for the latter; read for OPTIONS only. To be called once for each answer. */
 void cors_add(const cors *c, http_exchange *x, const char *methods);
 
 #endif

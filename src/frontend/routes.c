@@ -484,8 +484,10 @@ static const char *const *methods_of(const struct route *to)
 
 static void add_cors(routes *r, http_exchange *x, const struct route *to)
 {
+    const char *asked = http_exchange_head(x)->method;
     buf methods = {0};
-    add_methods(&methods, methods_of(to));
+    if (asked && strcmp(asked, "OPTIONS") == 0) /* a preflight alone is told them */
+        add_methods(&methods, methods_of(to));
     cors_add(&r->cors, x, methods.data);
     buf_free(&methods);
 }
