@@ -63,7 +63,8 @@ typedef struct {
     bool any_lora;     /* false only when not fused and no row has an adapter */
     bool prompt_tiles; /* not decode_only, over PROMPT_TILES_FROM rows (cuda_step.c), some with adapters: see
                         * sgmv_tile */
-    bool heavy;        /* neither fused nor prompt_tiles, and an adapter has over HEAVY_RANKS ranks at a site */
+    bool heavy;        /* not prompt_tiles, and an adapter has over HEAVY_RANKS ranks at a site; fused: and its rows
+                        * would be waited for, see SLICED_ROWS (cuda_step.c) */
     int max_tiles, max_decode_splits, n_prefill_tiles; /* upper bounds to size grids with */
     long prefill_positions;                            /* positions that all prefills see, cached ones included */
     int page_len;

@@ -15,15 +15,23 @@
  *
  * A warp owns 256 adjacent columns of one row of one projection, a lane 8 of them, so that a lane loads a row
  * of B in 16 bytes. Rows of one adapter are adjacent, and the warps of a block own the same columns of
- * adjacent rows where possible: they find B in L1. */
+ * adjacent rows where possible: they find B in L1.
+ *
+ * A warp with many ranks reads B in turns of a few rows, each a latency, while warps with few are done. Where
+ * an adapter has far more ranks than the others (step_shape.heavy), the ranks are therefore divided among a
+ * group of SLICES warps of a block: each multiplies its slice, and the first adds up their sums and goes on
+ * alone. */
 #include "backend/cuda/fp8.cuh"
 #include "backend/cuda/st_async.cuh"
 
 enum {
     LANE_COLS = 8, /* 16 bytes */
     WARP_COLS = 32 * LANE_COLS,
-    BLOCK_ROWS = 4,
-    RANKS = 64, /* ranks of v in shared memory at once */
+    BLOCK_WARPS = 4,
+    MAX_SLICES = 4,
+    ROPE_BLOCKS = 7, /* on an SM at once */
+    SILU_BLOCKS = 4,
+    RANKS = 64, /* ranks of v in shared memory at once, for each slice */
 };
 
 /* Returns the warps for a row of `cols` columns. */
@@ -85,13 +93,13 @@ static __device__ __forceinline__ void wait_for_v(const expansion &e, bool neede
     __syncthreads();
 }
 
-/* v[r] = the sum of a row's partial sums of rank first + r, for r < n and at most RANKS of them. Called by n_threads
- * threads, numbered by `thread`. */
+/* v[r] = the sum of a row's partial sums of rank first + r, for r < n. Called by n_threads threads, numbered by
+ * `thread`. */
 static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, int row, int first, int n, int thread,
                                                   int n_threads)
 {
     const float *part = e.v_partials + (size_t)row * e.v_stride + first;
-    for (int r = thread; r < min(n, (int)RANKS); r += n_threads) {
+    for (int r = thread; r < n; r += n_threads) {
         float sum = 0.0f;
 #pragma unroll
         for (int s = 0; s < SGMV_SPLITS; s++)
@@ -116,8 +124,9 @@ static __device__ __forceinline__ void load_latest(float (&x)[LANE_COLS], const 
     *(float4 *)&x[4] = __ldcg((const float4 *)from + 1);
 }
 
-/* A lane's columns of v B for one row and projection. AHEAD rows of B are prefetched. */
-template <typename T, int AHEAD> struct lane_product {
+/* A lane's columns of v B for one row and projection, over one slice of the ranks: of every SLICES * AHEAD ranks the
+ * slice-th AHEAD. AHEAD rows of B are prefetched. */
+template <typename T, int AHEAD, int SLICES> struct lane_product {
     int rank, out;
     const T *b;         /* [rank, out], at the lane's columns of the next row to load */
     uint4 ahead[AHEAD]; /* 8 numbers each */
@@ -125,25 +134,26 @@ template <typename T, int AHEAD> struct lane_product {
 
 /* Finds B and prefetches its first rows; called before wait_for_v(). l: the row's adapter, NULL: none. Lanes past the
  * last column load the first columns instead. */
-template <typename T, int AHEAD>
-static __device__ __forceinline__ void start_product(lane_product<T, AHEAD> &p, const lora_entry *l, int part, int col,
-                                                     int out)
+template <typename T, int AHEAD, int SLICES>
+static __device__ __forceinline__ void start_product(lane_product<T, AHEAD, SLICES> &p, const lora_entry *l, int part,
+                                                     int col, int out, int slice)
 {
     p.rank = l ? l->rank[part] : 0;
     p.out = out;
-    p.b = l ? (const T *)l->b[part] + (col < out ? col : 0) : NULL;
+    p.b = l ? (const T *)l->b[part] + (size_t)slice * AHEAD * out + (col < out ? col : 0) : NULL;
 #pragma unroll
     for (int r = 0; r < AHEAD; r++, p.b += out)
-        if (r < p.rank)
+        if (slice * AHEAD + r < p.rank)
             p.ahead[r] = *(const uint4 *)p.b;
+    p.b += (size_t)(SLICES - 1) * AHEAD * out;
 }
 
 /* sum += v B at the lane's columns over the AHEAD ranks from `from` on; v: of these ranks. As each row of B is used,
  * the one AHEAD rows on is prefetched. (__syncwarp() keeps the compiler from doing all loads first, which would take
  * twice the registers.) */
-template <typename T, int AHEAD>
-static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], lane_product<T, AHEAD> &p, const float *v,
-                                                 int from)
+template <typename T, int AHEAD, int SLICES>
+static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], lane_product<T, AHEAD, SLICES> &p,
+                                                 const float *v, int from)
 {
 #pragma unroll
     for (int r = 0; r < AHEAD; r++, p.b += p.out) {
@@ -155,19 +165,61 @@ static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], lane_p
         for (int j = 0; j < LANE_COLS; j++)
             sum[j] += by * to_float(b.at[j]);
         __syncwarp();
-        if (from + r + AHEAD < p.rank)
+        if (from + r + SLICES * AHEAD < p.rank)
             p.ahead[r] = *(const uint4 *)p.b;
+    }
+    p.b += (size_t)(SLICES - 1) * AHEAD * p.out;
+}
+
+/* sum += v B over the slice's ranks among the SLICES * RANKS from `from` on; v: of these ranks. */
+template <typename T, int AHEAD, int SLICES>
+static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], lane_product<T, AHEAD, SLICES> &p,
+                                                   const float *v, int from, int slice)
+{
+#pragma unroll 1
+    for (int i = slice * AHEAD; i < SLICES * RANKS && from + i < p.rank; i += SLICES * AHEAD)
+        add_ranks(sum, p, v + i, from + i);
+}
+
+/* A barrier of the SLICES warps of a group; group: its number within the block. */
+template <int SLICES> static __device__ __forceinline__ void group_barrier(int group)
+{
+    if constexpr (SLICES == 1)
+        __syncwarp();
+    else
+        asm volatile("bar.sync %0, %1;" : : "r"(group + 1), "n"(32 * SLICES) : "memory");
+}
+
+/* A warp's sums in shared memory: columns 0 to 3 of all lanes, then 4 to 7. */
+typedef struct { float4 cols[2][32]; } lane_sums;
+
+/* x = the sum over the group's slices, in the warp of slice 0; all its warps must call it. at: the group's [SLICES] */
+template <int SLICES>
+static __device__ __forceinline__ void add_slices(float (&x)[LANE_COLS], lane_sums *at, int group, int slice)
+{
+    if constexpr (SLICES > 1) {
+        int lane = threadIdx.x % 32;
+        if (slice > 0) {
+            at[slice].cols[0][lane] = make_float4(x[0], x[1], x[2], x[3]);
+            at[slice].cols[1][lane] = make_float4(x[4], x[5], x[6], x[7]);
+        }
+        group_barrier<SLICES>(group);
+        for (int i = 1; slice == 0 && i < SLICES; i++)
+            for (int half = 0; half < 2; half++) {
+                float4 v = at[i].cols[half][lane];
+                x[4 * half] += v.x, x[4 * half + 1] += v.y, x[4 * half + 2] += v.z, x[4 * half + 3] += v.w;
+            }
     }
 }
 
-/* sum += v B over the ranks from `from` on, at most RANKS of them. */
-template <typename T, int AHEAD>
-static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], lane_product<T, AHEAD> &p, const float *v,
-                                                   int from)
+/* Returns the slices of a fused kernel whose blocks have BLOCK_WARPS warps and of which an SM takes per_sm at once: in
+ * heavy batches as many as keep the grid within two waves. tiles: of WARP_COLS columns, across a row. */
+static int slices_for(const cuda_backend *cu, int tiles, int rows, int per_sm)
 {
-#pragma unroll 1
-    for (int i = 0; i < RANKS && from + i < p.rank; i += AHEAD)
-        add_ranks(sum, p, v + i, from + i);
+    int slices = cu->shape.heavy ? MAX_SLICES : 1;
+    while (slices > 1 && tiles * divide_up(rows * slices, BLOCK_WARPS) > 2 * cu->n_sms * per_sm)
+        slices /= 2;
+    return slices;
 }
 
 /* y[row, col] += v B, element by element: for shapes the kernels below do not take. */
@@ -276,44 +328,48 @@ static __device__ __forceinline__ void store_fp8(const kv_cache &kv, int slot, i
 }
 
 /* qkv += v B; norm of query and key heads where there is one; rotate them; queries stay in place, keys and values go
- * into their row's slot of the KvCache. A block owns BLOCK_ROWS rows of 256 columns of q, k or v, a warp one row;
- * head_dim divides 256 and is at least 16. Shared: for each row RANKS floats of v, and head_dim floats of cosines and
- * sines. */
-template <typename T>
-static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
+ * into their row's slot of the KvCache. A block owns ROWS rows of 256 columns of q, k or v, SLICES warps one row;
+ * head_dim divides 256 and is at least 16. Dynamic shared memory: head_dim floats of cosines and sines for each row. */
+template <typename T, int SLICES>
+static __global__ void __launch_bounds__(32 * BLOCK_WARPS, ROPE_BLOCKS)
     expand_rope(T *qkv, int n_rows, rope_job job, expansion e, step s)
 {
-    __shared__ float shared_v[BLOCK_ROWS][RANKS];
+    constexpr int ROWS = BLOCK_WARPS / SLICES;
+    __shared__ float shared_v[ROWS][SLICES * RANKS];
+    __shared__ lane_sums sums[SLICES > 1 ? BLOCK_WARPS : 1];
     extern __shared__ __align__(16) float shared_angles[];
     const heads h = job.h;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp;
-    int half = h.head_dim / 2;
+    int group = threadIdx.x / 32 / SLICES, slice = threadIdx.x / 32 % SLICES, lane = threadIdx.x % 32;
+    int row = blockIdx.y * ROWS + group, half = h.head_dim / 2;
     int q_cols = h.n_heads * h.head_dim, kv_cols = h.n_kv_heads * h.head_dim;
     int q_tiles = (q_cols + WARP_COLS - 1) / WARP_COLS, kv_tiles = (kv_cols + WARP_COLS - 1) / WARP_COLS;
     int tile = blockIdx.x, part = tile < q_tiles ? 0 : tile < q_tiles + kv_tiles ? 1 : 2;
     tile -= part == 0 ? 0 : q_tiles + (part - 1) * kv_tiles;
     int col = tile * WARP_COLS + lane * LANE_COLS, out = part == 0 ? q_cols : kv_cols, at = col % h.head_dim;
     bool live = row < n_rows, inside = live && col < out;
-    float *cosine = shared_angles + warp * h.head_dim, *sine = cosine + half, *v = shared_v[warp];
+    float *cosine = shared_angles + group * h.head_dim, *sine = cosine + half, *v = shared_v[group];
 
     let_next_start();
     const lora_entry *l = live ? entry_of(e, row) : NULL;
-    lane_product<T, 8> p;
-    start_product(p, l, part, col, out);
+    lane_product<T, 8, SLICES> p;
+    start_product(p, l, part, col, out, slice);
     int first = l ? first_rank(l, part) : 0;
     int position = live ? s.position[row] : 0, slot = live ? s.kv_slot[row] : -1;
-    for (int i = lane; part < 2 && i < half; i += 32)
+    for (int i = lane; slice == 0 && part < 2 && i < half; i += 32)
         sincosf((float)position * job.inv_freq[i], &sine[i], &cosine[i]);
     wait_for_v(e, p.rank > 0);
     float x[LANE_COLS] = {};
-    for (int from = 0; from < p.rank; from += RANKS) {
-        __syncwarp();
-        sum_splits(v, e, row, first + from, p.rank - from, lane, 32);
-        __syncwarp();
-        add_product(x, p, v, from);
+    for (int from = 0; from < p.rank; from += SLICES * RANKS) {
+        group_barrier<SLICES>(group);
+        sum_splits(v, e, row, first + from, min(p.rank - from, SLICES * RANKS), slice * 32 + lane, SLICES * 32);
+        group_barrier<SLICES>(group);
+        add_product(x, p, v, from, slice);
     }
+    add_slices<SLICES>(x, &sums[group * SLICES], group, slice);
 
     wait_for_previous();
+    if (slice > 0)
+        return;
     int part_col = part == 0 ? 0 : q_cols + (part - 1) * kv_cols;
     T *place = qkv + (size_t)row * (q_cols + 2 * kv_cols) + part_col + col;
     if (inside)
@@ -334,10 +390,12 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
 template <typename T> static void run_rope(cuda_backend *cu, tensor *qkv, rope_job job, const adapted *a)
 {
     int tiles = warps_across(job.h.n_heads * job.h.head_dim) + 2 * warps_across(job.h.n_kv_heads * job.h.head_dim);
-    dim3 grid((unsigned)tiles, (unsigned)((qkv->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
-    size_t shared = BLOCK_ROWS * (size_t)job.h.head_dim * sizeof(float);
-    launch(context_of(cu), "expand_rope_append", expand_rope<T>, grid, 32 * BLOCK_ROWS, shared, qkv->data, qkv->rows,
-           job, expansion_of(cu, a), cu->step);
+    int slices = slices_for(cu, tiles, qkv->rows, ROPE_BLOCKS), rows = BLOCK_WARPS / slices;
+    auto kernel = slices == 4 ? expand_rope<T, 4> : slices == 2 ? expand_rope<T, 2> : expand_rope<T, 1>;
+    dim3 grid((unsigned)tiles, (unsigned)divide_up(qkv->rows, rows));
+    size_t shared = (size_t)rows * (size_t)job.h.head_dim * sizeof(float);
+    launch(context_of(cu), "expand_rope_append", kernel, grid, 32 * BLOCK_WARPS, shared, qkv->data, qkv->rows, job,
+           expansion_of(cu, a), cu->step);
 }
 
 void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq,
@@ -348,7 +406,7 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && qkv->type == be->act);
     CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim);
     CHECK(kv->type == be->act || kv->type == DTYPE_F8);
-    if (cu->shape.fused && h.head_dim >= 16 && WARP_COLS % h.head_dim == 0) {
+    if (cu->shape.fused && cu->shape.any_lora && h.head_dim >= 16 && WARP_COLS % h.head_dim == 0) {
         rope_job job = {h, (const float *)q_w->data, (const float *)k_w->data, norms->eps, inv_freq, *kv, layer};
         BY_ACT(run_rope, cu, qkv, job, a);
         return;
@@ -361,69 +419,76 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
     cuda_rope_append(be, qkv, h, inv_freq, b, kv, layer);
 }
 
-enum { MAX_CLUSTER = 8, NORM_WARPS = 8 };
+enum { MAX_CLUSTER = 8, NORM_WARPS = 8, SLICED_NORM_WARPS = 16 };
 
-/* Returns the smallest cluster whose blocks have at most NORM_WARPS warps for a row of `cols` columns; 0 where it would
- * exceed MAX_CLUSTER. Where the device has clusters it is at least 2, see st_async.cuh. */
-static unsigned norm_cluster(const cuda_backend *cu, int cols)
+/* Returns the smallest cluster whose blocks have at most NORM_WARPS warps for a row of `cols` columns, or
+ * SLICED_NORM_WARPS if there are several slices; 0 where it would exceed MAX_CLUSTER. Where the device has clusters it
+ * is at least 2, see st_async.cuh. */
+static int norm_cluster(const cuda_backend *cu, int cols, int slices)
 {
-    unsigned most = cu->arch >= 90 ? MAX_CLUSTER : 1, cluster = most > 1 ? 2 : 1;
-    while (cluster <= most && warps_across(cols) > (int)cluster * NORM_WARPS)
+    int most = cu->arch >= 90 ? MAX_CLUSTER : 1, cluster = most > 1 ? 2 : 1;
+    int tiles = slices > 1 ? SLICED_NORM_WARPS / slices : NORM_WARPS;
+    while (cluster <= most && warps_across(cols) > cluster * tiles)
         cluster *= 2;
     return cluster <= most ? cluster : 0;
 }
 
-/* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a row, a warp 256 columns of it; every
- * warp's sum of squares is sent to all blocks. When the shrink's blocks have arrived, all kernels before theirs have
+/* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a row, SLICES warps 256 columns of it; the
+ * sum of squares of each 256 is sent to all blocks. When the shrink's blocks have arrived, all kernels before theirs have
  * ended: x is read then, and when the dense product has ended only delta is still to be read. */
-template <typename T>
-static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
+template <typename T, int SLICES>
+static __global__ void __launch_bounds__(32 * (SLICES > 1 ? SLICED_NORM_WARPS : NORM_WARPS), SLICES > 1 ? 2 : 3)
     expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, expansion e)
 {
-    __shared__ float sums[MAX_CLUSTER * NORM_WARPS], shared_v[RANKS];
+    __shared__ float squares_of[MAX_CLUSTER * NORM_WARPS], shared_v[SLICES * RANKS];
+    __shared__ lane_sums sums[SLICES > 1 ? SLICED_NORM_WARPS : 1];
     __shared__ uint64_t barrier;
-    int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y;
-    int col = (blockIdx.x * blockDim.x + threadIdx.x) * LANE_COLS;
-    bool inside = col < cols;
+    int n_groups = blockDim.x / 32 / SLICES, group = threadIdx.x / 32 / SLICES, slice = threadIdx.x / 32 % SLICES;
+    int lane = threadIdx.x % 32, row = blockIdx.y;
+    int col = (blockIdx.x * n_groups + group) * WARP_COLS + lane * LANE_COLS;
+    bool inside = col < cols, first = inside && slice == 0;
     size_t place = (size_t)row * cols + col;
 
     let_next_start();
     if (threadIdx.x == 0) {
         st_async_init(&barrier);
-        st_async_expect(&barrier, (int)gridDim.x * n_warps);
+        st_async_expect(&barrier, (int)gridDim.x * n_groups);
     }
     __syncwarp();
     cluster_arrive_relaxed();
-    lane_product<T, 8> p;
-    start_product(p, entry_of(e, row), 0, col, cols);
+    lane_product<T, 8, SLICES> p;
+    start_product(p, entry_of(e, row), 0, col, cols, slice);
     float by[LANE_COLS] = {}, v[LANE_COLS] = {}, squares = 0.0f;
-    if (inside)
+    if (first)
         load_n(by, w + col);
     wait_for_v(e, true);
-    if (inside)
+    if (first)
         load_latest(v, x + place);
-    for (int from = 0; from < p.rank; from += RANKS) {
+    for (int from = 0; from < p.rank; from += SLICES * RANKS) {
         __syncthreads();
-        sum_splits(shared_v, e, row, from, p.rank - from, threadIdx.x, blockDim.x);
+        sum_splits(shared_v, e, row, from, min(p.rank - from, SLICES * RANKS), threadIdx.x, blockDim.x);
         __syncthreads();
-        add_product(v, p, shared_v, from);
+        add_product(v, p, shared_v, from, slice);
     }
+    add_slices<SLICES>(v, &sums[group * SLICES], group, slice);
     cluster_wait(); /* all mbarriers are initialised */
 
     wait_for_previous();
+    if (slice > 0)
+        return;
     if (inside)
         add_n(v, delta + place);
     for (int j = 0; j < LANE_COLS; j++)
         squares += inside ? v[j] * v[j] : 0.0f;
     squares = warp_sum(squares);
     if (lane < gridDim.x)
-        st_async(&sums[blockIdx.x * n_warps + warp], &barrier, lane, squares);
+        st_async(&squares_of[blockIdx.x * n_groups + group], &barrier, lane, squares);
     if (inside)
         store_n(x + place, v);
     st_async_wait(&barrier, 0);
     float all = 0.0f;
-    for (int i = lane; i < gridDim.x * n_warps; i += 32)
-        all += sums[i];
+    for (int i = lane; i < gridDim.x * n_groups; i += 32)
+        all += squares_of[i];
     float scale = 1.0f / sqrtf(warp_sum(all) / cols + eps);
     for (int j = 0; j < LANE_COLS; j++)
         v[j] *= scale * by[j];
@@ -432,23 +497,27 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
 }
 
 template <typename T>
-static void run_add_norm(cuda_backend *cu, unsigned cluster, tensor *delta, tensor *y, tensor *x, const tensor *w,
-                         float eps, const adapted *a)
+static void run_add_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
+                         const adapted *a)
 {
-    unsigned warps = ((unsigned)warps_across(x->cols) + cluster - 1) / cluster;
-    launch_clusters(context_of(cu), "expand_add_rms_norm", expand_add_norm<T>, dim3(cluster, (unsigned)x->rows),
-                    32 * warps, 0, cluster, y->data, x->data, delta->data, w->data, x->cols, eps, expansion_of(cu, a));
+    int slices = slices_for(cu, warps_across(x->cols), x->rows, 2 * SLICED_NORM_WARPS / BLOCK_WARPS);
+    while (slices > 1 && norm_cluster(cu, x->cols, slices) == 0)
+        slices /= 2;
+    auto kernel = slices == 4 ? expand_add_norm<T, 4> : slices == 2 ? expand_add_norm<T, 2> : expand_add_norm<T, 1>;
+    int cluster = norm_cluster(cu, x->cols, slices), warps = divide_up(warps_across(x->cols), cluster) * slices;
+    launch_clusters(context_of(cu), "expand_add_rms_norm", kernel, dim3((unsigned)cluster, (unsigned)x->rows),
+                    32 * (unsigned)warps, 0, (unsigned)cluster, y->data, x->data, delta->data, w->data, x->cols, eps,
+                    expansion_of(cu, a));
 }
 
 void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
                               const adapted *a, const batch *b)
 {
     cuda_backend *cu = cuda_of(be);
-    unsigned cluster = norm_cluster(cu, x->cols);
     CHECK(y->cols == x->cols && delta->cols == x->cols && w->cols == x->cols && a->w->n == 1);
     CHECK(x->type == DTYPE_F32 && w->type == DTYPE_F32 && y->type == be->act && delta->type == be->act);
-    if (cu->shape.fused && x->cols % LANE_COLS == 0 && cluster > 0) {
-        BY_ACT(run_add_norm, cu, cluster, delta, y, x, w, eps, a);
+    if (cu->shape.fused && cu->shape.any_lora && x->cols % LANE_COLS == 0 && norm_cluster(cu, x->cols, 1) > 0) {
+        BY_ACT(run_add_norm, cu, delta, y, x, w, eps, a);
         return;
     }
     if (cu->shape.prompt_tiles && cuda_prompt_add_rms_norm(cu, delta, y, x, w, eps, a))
@@ -457,26 +526,25 @@ void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, 
     cuda_add_rms_norm(be, y, x, delta, w, eps);
 }
 
-/* y += v B. A block owns BLOCK_ROWS rows of 256 columns of the one projection, a warp one row. Shared: RANKS floats of
- * v for each row. */
+/* y += v B. A block owns BLOCK_WARPS rows of 256 columns of the one projection, a warp one row. */
 template <typename T>
-static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7) expand_rows(T *y, int n_rows, int cols, expansion e)
+static __global__ void __launch_bounds__(32 * BLOCK_WARPS, 7) expand_rows(T *y, int n_rows, int cols, expansion e)
 {
-    __shared__ float shared_v[BLOCK_ROWS][RANKS];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp;
+    __shared__ float shared_v[BLOCK_WARPS][RANKS];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_WARPS + warp;
     int col = blockIdx.x * WARP_COLS + lane * LANE_COLS;
     bool live = row < n_rows;
 
     let_next_start();
-    lane_product<T, 8> p;
-    start_product(p, live ? entry_of(e, row) : NULL, 0, col, cols);
+    lane_product<T, 8, 1> p;
+    start_product(p, live ? entry_of(e, row) : NULL, 0, col, cols, 0);
     wait_for_v(e, p.rank > 0);
     float x[LANE_COLS] = {};
     for (int from = 0; from < p.rank; from += RANKS) {
         __syncwarp();
-        sum_splits(shared_v[warp], e, row, from, p.rank - from, lane, 32);
+        sum_splits(shared_v[warp], e, row, from, min(p.rank - from, (int)RANKS), lane, 32);
         __syncwarp();
-        add_product(x, p, shared_v[warp], from);
+        add_product(x, p, shared_v[warp], from, 0);
     }
 
     wait_for_previous();
@@ -489,52 +557,57 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7) expand_rows(T *y, i
 
 template <typename T> static void run_rows(cuda_backend *cu, tensor *y, const adapted *a)
 {
-    dim3 grid((unsigned)warps_across(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
-    launch(context_of(cu), "expand", expand_rows<T>, grid, 32 * BLOCK_ROWS, 0, y->data, y->rows, y->cols,
+    dim3 grid((unsigned)warps_across(y->cols), (unsigned)((y->rows + BLOCK_WARPS - 1) / BLOCK_WARPS));
+    launch(context_of(cu), "expand", expand_rows<T>, grid, 32 * BLOCK_WARPS, 0, y->data, y->rows, y->cols,
            expansion_of(cu, a));
 }
 
 void cuda_expand(backend *be, tensor *y, const adapted *a, const batch *b)
 {
     CHECK(y->type == be->act && a->w->n == 1 && y->cols == a->w->part[0].w.rows);
-    if (cuda_of(be)->shape.fused && y->cols % LANE_COLS == 0)
+    if (cuda_of(be)->shape.fused && cuda_of(be)->shape.any_lora && y->cols % LANE_COLS == 0)
         BY_ACT(run_rows, cuda_of(be), y, a);
     else
         expand_alone(be, y, a, b);
 }
 
-/* y = silu(gate + v0 B0) * (up + v1 B1). A block owns BLOCK_ROWS rows of 256 columns, a warp one row. Shared: 2 * RANKS
- * floats of v for each row. */
-template <typename T, int AHEAD>
-static __global__ void __launch_bounds__(32 * BLOCK_ROWS, AHEAD > 4 ? 4 : 7)
+/* y = silu(gate + v0 B0) * (up + v1 B1). A block owns ROWS rows of 256 columns, SLICES warps one row. */
+template <typename T, int AHEAD, int SLICES>
+static __global__ void __launch_bounds__(32 * BLOCK_WARPS, AHEAD > 4 ? SILU_BLOCKS : 7)
     expand_silu(T *y, const T *gate_up, int n_rows, int cols, expansion e)
 {
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp;
-    int col = blockIdx.x * WARP_COLS + lane * LANE_COLS;
+    constexpr int ROWS = BLOCK_WARPS / SLICES;
+    __shared__ float shared_v[ROWS][2][SLICES * RANKS];
+    __shared__ lane_sums gate_sums[SLICES > 1 ? BLOCK_WARPS : 1], up_sums[SLICES > 1 ? BLOCK_WARPS : 1];
+    int group = threadIdx.x / 32 / SLICES, slice = threadIdx.x / 32 % SLICES, lane = threadIdx.x % 32;
+    int row = blockIdx.y * ROWS + group, col = blockIdx.x * WARP_COLS + lane * LANE_COLS;
     bool live = row < n_rows, inside = live && col < cols;
-    __shared__ float shared_v[BLOCK_ROWS][2][RANKS];
-    float *v_gate = shared_v[warp][0], *v_up = shared_v[warp][1];
+    float *v_gate = shared_v[group][0], *v_up = shared_v[group][1];
 
     let_next_start();
     const lora_entry *l = live ? entry_of(e, row) : NULL;
-    lane_product<T, AHEAD> g, u;
-    start_product(g, l, 0, col, cols);
-    start_product(u, l, 1, col, cols);
+    lane_product<T, AHEAD, SLICES> g, u;
+    start_product(g, l, 0, col, cols, slice);
+    start_product(u, l, 1, col, cols, slice);
     wait_for_v(e, g.rank + u.rank > 0);
     float gate[LANE_COLS] = {}, up[LANE_COLS] = {};
-    for (int from = 0; from < max(g.rank, u.rank); from += RANKS) {
-        __syncwarp();
-        sum_splits(v_gate, e, row, from, g.rank - from, lane, 32);
-        sum_splits(v_up, e, row, g.rank + from, u.rank - from, lane, 32);
-        __syncwarp();
+    for (int from = 0; from < max(g.rank, u.rank); from += SLICES * RANKS) {
+        group_barrier<SLICES>(group);
+        sum_splits(v_gate, e, row, from, min(g.rank - from, SLICES * RANKS), slice * 32 + lane, SLICES * 32);
+        sum_splits(v_up, e, row, g.rank + from, min(u.rank - from, SLICES * RANKS), slice * 32 + lane, SLICES * 32);
+        group_barrier<SLICES>(group);
 #pragma unroll 1
-        for (int i = 0; i < RANKS && from + i < max(g.rank, u.rank); i += AHEAD) {
+        for (int i = slice * AHEAD; i < SLICES * RANKS && from + i < max(g.rank, u.rank); i += SLICES * AHEAD) {
             add_ranks(gate, g, v_gate + i, from + i);
             add_ranks(up, u, v_up + i, from + i);
         }
     }
+    add_slices<SLICES>(gate, &gate_sums[group * SLICES], group, slice);
+    add_slices<SLICES>(up, &up_sums[group * SLICES], group, slice);
 
     wait_for_previous();
+    if (slice > 0)
+        return;
     if (inside) {
         add_n(gate, gate_up + 2 * (size_t)row * cols + col);
         add_n(up, gate_up + (2 * (size_t)row + 1) * cols + col);
@@ -547,10 +620,13 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, AHEAD > 4 ? 4 : 7)
 
 template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
 {
-    dim3 grid((unsigned)warps_across(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
+    int slices = slices_for(cu, warps_across(y->cols), y->rows, SILU_BLOCKS), rows = BLOCK_WARPS / slices;
+    dim3 grid((unsigned)warps_across(y->cols), (unsigned)divide_up(y->rows, rows));
     /* with more rows, blocks fit beside the dense product only if they have fewer registers */
-    launch(context_of(cu), "expand_silu_mul", y->rows <= 32 ? expand_silu<T, 8> : expand_silu<T, 4>, grid,
-           32 * BLOCK_ROWS, 0, y->data, gate_up->data, y->rows, y->cols, expansion_of(cu, a));
+    auto whole = y->rows <= 32 ? expand_silu<T, 8, 1> : expand_silu<T, 4, 1>;
+    auto kernel = slices == 4 ? expand_silu<T, 8, 4> : slices == 2 ? expand_silu<T, 8, 2> : whole;
+    launch(context_of(cu), "expand_silu_mul", kernel, grid, 32 * BLOCK_WARPS, 0, y->data, gate_up->data, y->rows,
+           y->cols, expansion_of(cu, a));
 }
 
 void cuda_expand_silu_mul(backend *be, tensor *gate_up, tensor *y, const adapted *a, const batch *b)
@@ -558,7 +634,7 @@ void cuda_expand_silu_mul(backend *be, tensor *gate_up, tensor *y, const adapted
     cuda_backend *cu = cuda_of(be);
     CHECK(gate_up->cols == 2 * y->cols && gate_up->rows == y->rows && a->w->n == 2);
     CHECK(gate_up->type == be->act && y->type == be->act);
-    if (cu->shape.fused && y->cols % LANE_COLS == 0) {
+    if (cu->shape.fused && cu->shape.any_lora && y->cols % LANE_COLS == 0) {
         BY_ACT(run_silu, cu, gate_up, y, a);
         return;
     }

@@ -6,9 +6,9 @@
  *
  *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences | splits, work items | pages
  *
- * A batch of decodes only is padded to one of a few sizes. Where adapters have kernels of their own, there are three
- * kinds of each size: without adapters and those kernels; with adapters; and with large adapters, for which the grids
- * of those kernels are finer. The first invocation of a kind runs op by op (so that everything lazy is set up), the
+ * A batch of decodes only is padded to one of a few sizes, of each of which there are several kinds: with large adapters,
+ * whose ranks are divided among more warps; with others or none; and where adapters have kernels of their own, without
+ * adapters and those kernels. The first invocation of a kind runs op by op (so that everything lazy is set up), the
  * second is captured into a CUDA graph, all later ones replay it. The rows of short prompts run as decodes too, each of
  * which sees one position more than the one before. */
 #include "backend/cuda/cuda.h"
@@ -26,6 +26,12 @@ enum { SHORT_READS = 4096 };
  * kernel of its own. Steps of 7B and 8B with one adapter: 102 rows 6.5 instead of 7.4 ms, 338 rows 10.1 instead of
  * 10.9, 505 rows the same, 705 rows 18.4 instead of 17.9 (docs/lab/prompts.md). */
 enum { PROMPT_TILES_FROM = 512 };
+
+/* A fused expand divides the ranks of each row if the batch has no more ranks at a site than this many rows of its
+ * largest adapter: with more, the rows alone keep the GPU busy. 8B, Distinct, ms: ranks 3, 17, 50 and 128 mixed, 8 rows
+ * 5.21 instead of 6.27, 24 rows 7.34 instead of 8.23, 48 rows 11.0 instead of 11.6; all of rank 64, 8 rows 5.09 instead
+ * of 5.36, but from 32 rows on slower (docs/lab/decode-grid.md). */
+enum { SLICED_ROWS = 20 };
 
 /* The cost of a work item of attention beside its positions, in positions: an estimate, of which no measurement is
  * kept. With it LPT leaves the busiest block 2 % above the mean (docs/lab/decode-step.md). */
@@ -331,6 +337,15 @@ static int most_ranks(const segments *segs)
     return most;
 }
 
+/* Returns the sum over all rows of their adapters' ranks at a site, parts taken together. */
+static long row_ranks(const segments *segs)
+{
+    long n = 0;
+    for (int i = 0; i < segs->n; i++)
+        n += segs->lora[i] ? (long)(segs->indptr[i + 1] - segs->indptr[i]) * segs->lora[i]->max_rank_sum : 0;
+    return n;
+}
+
 /* Fills a host block with the batch, and cu->shape. */
 static void fill(cuda_backend *cu, const batch *b, const step_block *h)
 {
@@ -355,7 +370,9 @@ static void fill(cuda_backend *cu, const batch *b, const step_block *h)
         shape.max_tiles = shape.any_lora ? shape.n_rows : 0;
         fill_padding(h, b, &shape);
     }
-    shape.heavy = !shape.fused && !shape.prompt_tiles && most_ranks(&b->segs) > HEAVY_RANKS;
+    int most = most_ranks(&b->segs);
+    shape.heavy =
+        !shape.prompt_tiles && most > HEAVY_RANKS && (!shape.fused || row_ranks(&b->segs) < SLICED_ROWS * (long)most);
     cu->shape = shape;
 }
 
