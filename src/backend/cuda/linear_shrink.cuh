@@ -266,52 +266,57 @@ static __device__ void shrink_producer(const shrink_job &job, shrink_ring *ring)
     mbarrier_arrive(&ring->full[at.stage]);
 }
 
-/* d[h][j] += rows of x by ranks 8 j to 8 j + 7, over one stage; h: even and odd 16s of inputs, two sums so that
- * consecutive products are independent. step: ranks_at_once(). */
-template <typename T>
-static __device__ __forceinline__ void multiply_shrink_stage(float (&d)[2][RING_MAX_RANKS / 8][4],
-                                                             const shrink_stage *stage, int step)
+/* The sums of a work item. [h]: over even and odd 16s of inputs, so that consecutive products are independent; [n]: of
+ * ranks 0 to 15 and 16 to 23, or of rows 0 to 7 and 8 to 15 where the tile has more than 8. */
+typedef struct { float at[2][2][4]; } shrink_sums;
+
+/* Adds the products of one stage. A is mma's A operand, so that its m, of 16, are ranks and its n, of 8, rows.
+ * MANY_ROWS: the tile has more than 8. */
+template <typename T, bool MANY_ROWS>
+static __device__ __forceinline__ void multiply_shrink_stage(shrink_sums &d, const shrink_stage *stage)
 {
     int n_k = stage->n_k, i = (threadIdx.x & 31) >> 3, j = threadIdx.x & 7;
-    const char *x = stage->rows[step + (step == 16 ? (i & 1) * 8 : 0) + j] + (i >> 1) * 16;
-    const char *a = stage->rows[(i >> 1) * 8 + j] + (i & 1) * 16, *a_last = stage->rows[16 + j] + i * 16;
-#pragma unroll 1
-    for (int k = 0; k < n_k; k += 32, x += 64, a += 64, a_last += 64) {
-        unsigned xs[2][4], as[2][4], last[4];
-        load_matrices(xs[0], x);
+    const char *a = stage->rows[(i & 1) * 8 + j] + (i >> 1) * 16;
+    const char *third = stage->rows[16 + j] + i * 16, *fourth = stage->rows[24 + j] + i * 16;
+#pragma unroll 2
+    for (int k = 0; k < n_k; k += 32, a += 64, third += 64, fourth += 64) {
+        unsigned as[2][4], ts[4], xs[4];
         load_matrices(as[0], a);
-        load_matrices(last, a_last);
-        load_matrices(xs[1], x + 32);
+        load_matrices(xs, fourth);
         load_matrices(as[1], a + 32);
+        load_matrices(ts, third);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            mma<T>(d[h][0], xs[h], as[h]);
-            mma<T>(d[h][1], xs[h], as[h] + 2);
-            mma<T>(d[h][2], xs[h], last + 2 * h);
+            const unsigned last[4] = {ts[2 * h], 0, ts[2 * h + 1], 0};
+            mma<T>(d.at[h][0], as[h], (MANY_ROWS ? ts : xs) + 2 * h);
+            mma<T>(d.at[h][1], MANY_ROWS ? as[h] : last, xs + 2 * h);
         }
     }
 }
 
 /* Stores the sums of a work item and clears them. */
 static __device__ __forceinline__ void store_work(const shrink_job &job, const shrink_tile &t,
-                                                  const shrink_stage *stage, float (&d)[2][RING_MAX_RANKS / 8][4])
+                                                  const shrink_stage *stage, shrink_sums &d)
 {
-    int step = ranks_at_once(t);
+    int g = (threadIdx.x & 31) >> 2, pair = 2 * (threadIdx.x & 3);
+    bool many_rows = t.n_rows > 8;
+    float *v = job.v_partials + ((size_t)stage->split * FUSED_ROWS + t.row) * job.v_stride;
 #pragma unroll
-    for (int j = 0; j < RING_MAX_RANKS / 8; j++) {
-        for (int i = 0; i < 4; i++)
-            d[0][j][i] += d[1][j][i];
-        if (8 * j < step)
-            store_v(job, t, stage->split, stage->rank + 8 * j, d[0][j]);
-        for (int i = 0; i < 4; i++)
-            d[0][j][i] = d[1][j][i] = 0.0f;
-    }
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int rank = g + 4 * (i & 2) + (many_rows ? 0 : 16 * n), row = pair + (i & 1) + (many_rows ? 8 * n : 0);
+            int r = stage->rank + rank;
+            if (row < t.n_rows && rank < RING_MAX_RANKS && r < rank_sum(t))
+                v[(size_t)row * job.v_stride + r] = (d.at[0][n][i] + d.at[1][n][i]) * t.scale[part_of(t, r)];
+            d.at[0][n][i] = d.at[1][n][i] = 0.0f;
+        }
 }
 
 /* The consumer warp. Counts this block in *arrivals once all its sums are stored. */
 template <typename T> static __device__ void shrink_consumer(const shrink_job &job, shrink_ring *ring)
 {
-    float d[2][RING_MAX_RANKS / 8][4] = {};
+    shrink_sums d = {};
     wait_for_previous();
     for (pipeline_state at = {0, 0};; pipeline_advance(at, RING_STAGES)) {
         const shrink_stage *stage = &ring->stage[at.stage];
@@ -320,7 +325,10 @@ template <typename T> static __device__ void shrink_consumer(const shrink_job &j
         if (stage->tile < 0)
             break;
         const shrink_tile &t = ring->tile[stage->tile];
-        multiply_shrink_stage<T>(d, stage, ranks_at_once(t));
+        if (t.n_rows > 8)
+            multiply_shrink_stage<T, true>(d, stage);
+        else
+            multiply_shrink_stage<T, false>(d, stage);
         if (stage->last)
             store_work(job, t, stage, d);
         mbarrier_arrive(&ring->empty[at.stage]);
