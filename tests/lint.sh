@@ -1,6 +1,7 @@
 #!/bin/sh
-# Checks the layout of C and CUDA (clang-format), and runs the linters: clang-tidy, cppcheck, shellcheck, ruff. Versions are those of
-# tests/requirements.txt, in build/venv. Needs build/dev configured, for the flags of each file.
+# Checks the layout of C and CUDA (clang-format), and runs the linters: clang-tidy, cppcheck, shellcheck, ruff; and whether the results page
+# has the figures of its data. Versions are those of tests/requirements.txt, in build/venv. Needs build/dev configured, for the flags of each
+# file.
 #   tests/lint.sh         check
 #   tests/lint.sh fix     lay out C and CUDA, and let ruff mend what it can
 set -eu
@@ -45,4 +46,5 @@ look clang-tidy tidy
 look cppcheck check
 look shellcheck scripts
 look ruff "$bin/ruff" check -q .
+look "the results page" tools/tables.py --check
 exit $failed

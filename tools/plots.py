@@ -4,9 +4,8 @@
     tools/plots.py [DATA [OUT]]        (DATA: docs/results/data, OUT: docs/results)
 
 DATA may also be the folder that tools/gpu/bench.sh has filled, or one with a cluster-hour.csv of `punica simulate --csv`: a picture is drawn
-where all files that it needs are there, and OUT gets an SVG for each.
+where all files that it needs are there, and OUT gets an SVG for each. The figures of others are those of docs/results/data.
 """
-import csv
 import sys
 from pathlib import Path
 
@@ -14,8 +13,8 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
+from tables import DATA, ROOT, read, value
 
-ROOT = Path(__file__).parents[1]
 WORKLOADS = ["none", "identical", "skewed", "uniform", "distinct"]
 COLORS = {"none": "#555555", "identical": "#1b9e77", "skewed": "#7570b3", "uniform": "#e6a700", "distinct": "#c0392b"}
 STYLE = {
@@ -32,11 +31,6 @@ STYLE = {
     "legend.frameon": False,
     "lines.markersize": 4,
 }
-
-
-def read(path):
-    with path.open() as file:
-        return list(csv.DictReader(file))
 
 
 def pick(rows, x, y, scale=1, **wanted):
@@ -72,23 +66,17 @@ def bars(ax, groups, series, colors):
     ax.grid(axis="x", visible=False)
 
 
-def value(rows, column, **wanted):
-    """The one value of a row, or None."""
-    found = [float(r[column]) for r in rows if all(r[k] == str(v) for k, v in wanted.items())]
-    return found[0] if found else None
-
-
 def draw_engines(data):
     """Whole engines: tokens a second by number of adapters."""
-    rows = read(data / "engines.csv")
-    names = ["none", "identical", "uniform", "distinct"]
+    peers, names = read(DATA / "engines-peers.csv"), ["none", "identical", "uniform", "distinct"]
+    colors = {"punica": "#c0392b", "vLLM, defaults": "#3b6ea5", "vLLM, with its LoRA options": "#8fb3d9", "Transformers + PEFT": "#999999"}
     figure, axes = plt.subplots(1, 2, figsize=(12, 4.2), layout="constrained", sharey=True, width_ratios=[1.5, 1])
     for ax, model, title in zip(axes, ("llama2-7b", "llama3-8b"), ("Llama-2-7B", "Llama-3-8B")):
-        systems = [s for s in ("punica", "vLLM", "vLLM, LoRA options", "Transformers + PEFT")
-                   if any(r["system"] == s and r["model"] == model for r in rows)]
-        series = {s: [value(rows, "tokens_per_s", system=s, model=model, workload=w) for w in names] for s in systems}
-        colors = {"punica": "#c0392b", "vLLM": "#3b6ea5", "vLLM, LoRA options": "#8fb3d9", "Transformers + PEFT": "#999999"}
-        bars(ax, ["no adapter", "1 adapter", "8 adapters", "32 adapters"], series, [colors[s] for s in systems])
+        ours = read(data / f"engines-{model}.csv")
+        series = {"punica": [value(ours, "tokens_per_s", workload=w) for w in names]}
+        for system in dict.fromkeys(r["system"] for r in peers if r["model"] == model):
+            series[system] = [value(peers, "tokens_per_s", system=system, model=model, experiment="decodes", workload=w) for w in names]
+        bars(ax, ["no adapter", "1 adapter", "8 adapters", "32 adapters"], series, [colors[s] for s in series])
         ax.set_title(title)
     axes[0].set_ylabel("output tokens per second")
     figure.suptitle("Whole engines, F16, rank 16 on all projections, 32 requests at a time, one H200")
@@ -98,7 +86,7 @@ def draw_engines(data):
 
 def draw_operator(data):
     """The paper's figure of the LoRA operator, with today's peers: Loop and Gather-BMM grow with adapters or rows."""
-    ours, peers, baselines = read(data / "op.csv"), read(data / "operator-peers.csv"), read(data / "baselines.csv")
+    ours, peers, baselines = read(data / "op.csv"), read(DATA / "operator-peers.csv"), read(DATA / "baselines.csv")
     at = {"rank": 16, "in": 4096, "out": 4096}
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained", sharey=True)
     marks = {"vLLM": "s", "vLLM, tuned": "D", "SGLang": "v", "SGLang, split-K": "^", "punica-ai BGMV": "P", "punica-ai SGMV": "X"}
@@ -225,7 +213,7 @@ def draw_grid(data):
 
 
 def draw_textgen(data):
-    peers, names = read(data / "textgen-peers.csv"), WORKLOADS[1:]
+    peers, names = read(DATA / "textgen-peers.csv"), WORKLOADS[1:]
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
     for ax, shape, title in zip(axes, ("llama2-7b", "llama2-13b"), ("Llama-2-7B", "Llama-2-13B")):
         series = {"punica, H200": [float(read(data / f"textgen-{shape}-{w}.csv")[0]["tokens_per_s"]) for w in names]}
@@ -292,7 +280,7 @@ PICTURES = {
 
 
 def main():
-    data = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/results/data"
+    data = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
     out = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs/results"
     out.mkdir(parents=True, exist_ok=True)
     plt.rcParams.update(STYLE)
