@@ -20,9 +20,11 @@ enum {
     TILE_ROWS = VLEN == 16 ? 6 : 3, /* 24 accumulators of 32 registers, or 12 of 16 */
     /* With more rows than TILE_ROWS dot() has 3 columns, so that weights are still read once. */
     DOT_ROWS = VLEN == 16 ? 8 : 4,
-    AHEAD_COLS = 8,   /* how far before its use dot() prefetches a weight */
-    DEPTH = 1024,     /* x tile: 24 KiB of L1; weights: 128 KiB of L2 */
-    BLOCK_TILES = 16, /* row tiles whose lanes are kept at once: up to 192 KiB */
+    AHEAD_COLS = 8,    /* how far before its use dot() prefetches a weight */
+    IN_ORDER_ROWS = 2, /* up to so many rows of x dot() prefetches in order: see prefetch_in_order() */
+    LONG_ROW = 4096,   /* bytes of a row of weights from which on it then prefetches the next tile, not the one after */
+    DEPTH = 1024,      /* x tile: 24 KiB of L1; weights: 128 KiB of L2 */
+    BLOCK_TILES = 16,  /* row tiles whose lanes are kept at once: up to 192 KiB */
 };
 
 typedef struct { vf v[DOT_ROWS * VLEN]; } group_lanes; /* [mr, VLEN] vectors */
@@ -48,7 +50,8 @@ INLINE const char *row_at(const void *base, size_t row, size_t stride, dtype t)
     return (const char *)base + row * stride * dtype_size(t);
 }
 
-/* ahead: distance from a weight to the one to prefetch. scale: of each row's first piece, if weights are F8. */
+/* ahead: distance from the tile's first row to the one to prefetch from. scale: of each row's first piece, if weights
+ * are F8. */
 typedef struct {
     const char *row[TILE_COLS];
     const float *scale[TILE_COLS];
@@ -79,6 +82,18 @@ INLINE int dot_cols(int mr)
     return mr <= TILE_ROWS ? TILE_COLS : 3;
 }
 
+/* Prefetches the tile `ahead`, line by line, as many bytes in a step (of VLEN columns, from j on) as a tile has in it.
+ * Rows adjoin, but for those of a model split among ranks, where some of the lines are another rank's. With one or two
+ * rows of x memory is what dot() waits for: on a Zen 5, one row is 12 to 20 % faster in order than with the same columns
+ * of four rows side by side, two are 7 %, three the same, more are slower (docs/lab/cpu.md). */
+INLINE void prefetch_in_order(const dtype t, const char *first_row, int j, uintptr_t ahead)
+{
+    const size_t size = dtype_size(t), step_bytes = TILE_COLS * VLEN * size;
+#pragma GCC unroll 4
+    for (size_t line = 0; line < step_bytes; line += 64)
+        __builtin_prefetch((const void *)((uintptr_t)first_row + ahead + (size_t)j * size * TILE_COLS + line), 0, 3);
+}
+
 INLINE void dot_tile(const int mr, const dtype t, const dot_job *d, const float *x, const tile_weights *tw, vf *lanes)
 {
     const int cols = dot_cols(mr), k = d->k, piece = t == DTYPE_F8 ? d->w_scaled : k;
@@ -96,11 +111,14 @@ INLINE void dot_tile(const int mr, const dtype t, const dot_job *d, const float 
         const int end = k - j < piece ? k : j + piece;
         piece_scales(cols, t, d, tw->scale, nth, scale);
         for (; j + VLEN <= end; j += VLEN) {
+            if (mr <= IN_ORDER_ROWS)
+                prefetch_in_order(t, row[0], j, ahead);
 #pragma GCC unroll 4
             for (int c = 0; c < cols; c++) {
                 const char *w = row[c] + (size_t)j * size;
                 wv[c] = v_load_weight(t, w, scale[c]);
-                __builtin_prefetch((const void *)((uintptr_t)w + ahead), 0, 2);
+                if (mr > IN_ORDER_ROWS)
+                    __builtin_prefetch((const void *)((uintptr_t)w + ahead), 0, 2);
             }
 #pragma GCC unroll 8
             for (int i = 0; i < mr; i++)
@@ -275,8 +293,9 @@ static void finish_group(const dot_job *d, int row0, int mr, int col0, int n, co
     }
 }
 
-/* The TILE_COLS weight rows from col on. Past the last, that one is repeated, and the results are dropped. */
-static tile_weights weights_of_tile(const dot_job *d, int col)
+/* The TILE_COLS weight rows from col on, for mr rows of x. Past the last, that one is repeated, and the results are
+ * dropped. */
+static tile_weights weights_of_tile(const dot_job *d, int col, int mr)
 {
     tile_weights w;
     for (int c = 0; c < TILE_COLS; c++) {
@@ -284,11 +303,13 @@ static tile_weights weights_of_tile(const dot_job *d, int col)
         w.row[c] = row_at(d->w, (size_t)row, d->w_stride, d->w_type);
         w.scale[c] = d->w_scale ? d->w_scale + row : NULL;
     }
+    bool near = mr <= IN_ORDER_ROWS && d->w_stride * dtype_size(d->w_type) >= LONG_ROW;
     const void *then = w.row[0];
-    if (col + AHEAD_COLS < d->n)
-        then = row_at(d->w, (size_t)(col + AHEAD_COLS), d->w_stride, d->w_type);
+    int next = col + (near ? TILE_COLS : AHEAD_COLS);
+    if (next < d->n)
+        then = row_at(d->w, (size_t)next, d->w_stride, d->w_type);
     else if (d->next)
-        then = row_at(d->next, (size_t)(col + AHEAD_COLS - d->n), d->w_stride, d->w_type);
+        then = row_at(d->next, (size_t)(next - d->n), d->w_stride, d->w_type);
     w.ahead = (uintptr_t)then - (uintptr_t)w.row[0];
     return w;
 }
@@ -301,7 +322,7 @@ static void dot_group(const dot_job *d, int col, int n, int row0, int mr, vf *la
     for (int c = 0; c < n; c += cols) {
         if (c + cols > VLEN)
             c = VLEN - cols;
-        tile_weights w = weights_of_tile(d, col + c);
+        tile_weights w = weights_of_tile(d, col + c, mr);
         dot_tiles[mr - 1][d->w_type](d, x, &w, lanes + c);
     }
     finish_group(d, row0, mr, col, n, lanes);
@@ -400,7 +421,7 @@ static void gemm_block(const dot_job *d, float *w, group_lanes *lanes, int tile0
             group_lanes *g = keep ? lanes + (tile - tile0) * (GEMM_COLS / VLEN) + col / VLEN : lanes;
             for (int c = 0; c < n; c += TILE_COLS, t.w += TILE_COLS * depth_p) {
                 if (tile == tile0) {
-                    tile_weights from = weights_of_tile(d, col + c);
+                    tile_weights from = weights_of_tile(d, col + c, mr);
                     memcpy(t.raw, from.row, sizeof t.raw);
                     memcpy(t.scale, from.scale, sizeof t.scale);
                 }
