@@ -266,12 +266,13 @@ static __device__ void shrink_producer(const shrink_job &job, shrink_ring *ring)
     mbarrier_arrive(&ring->full[at.stage]);
 }
 
-/* The sums of a work item. [h]: over even and odd 16s of inputs, so that consecutive products are independent; [n]: of
- * ranks 0 to 15 and 16 to 23, or of rows 0 to 7 and 8 to 15 where the tile has more than 8. */
+/* The sums of a work item. [h]: over even and odd 16s of inputs, so that consecutive products are independent; [half]:
+ * of ranks 0 to 15 and 16 to 23, or of rows 0 to 7 and 8 to 15 where the tile has more than 8. */
 typedef struct { float at[2][2][4]; } shrink_sums;
 
-/* Adds the products of one stage. A is mma's A operand, so that its m, of 16, are ranks and its n, of 8, rows.
- * MANY_ROWS: the tile has more than 8. */
+/* Adds the products of one stage. A is mma's A operand, so that its m, of 16, are ranks and its n, of 8, rows. x has the
+ * last 8 or 16 of the stage's 32 rows (copy_x()): third and fourth are its rows 16 to 23, ranks or rows of x, and 24 to
+ * 31. MANY_ROWS: the tile has more than 8. */
 template <typename T, bool MANY_ROWS>
 static __device__ __forceinline__ void multiply_shrink_stage(shrink_sums &d, const shrink_stage *stage)
 {
@@ -280,16 +281,16 @@ static __device__ __forceinline__ void multiply_shrink_stage(shrink_sums &d, con
     const char *third = stage->rows[16 + j] + i * 16, *fourth = stage->rows[24 + j] + i * 16;
 #pragma unroll 2
     for (int k = 0; k < n_k; k += 32, a += 64, third += 64, fourth += 64) {
-        unsigned as[2][4], ts[4], xs[4];
-        load_matrices(as[0], a);
-        load_matrices(xs, fourth);
-        load_matrices(as[1], a + 32);
-        load_matrices(ts, third);
+        unsigned first_16[2][4], third_8[4], fourth_8[4];
+        load_matrices(first_16[0], a);
+        load_matrices(fourth_8, fourth);
+        load_matrices(first_16[1], a + 32);
+        load_matrices(third_8, third);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const unsigned last[4] = {ts[2 * h], 0, ts[2 * h + 1], 0};
-            mma<T>(d.at[h][0], as[h], (MANY_ROWS ? ts : xs) + 2 * h);
-            mma<T>(d.at[h][1], MANY_ROWS ? as[h] : last, xs + 2 * h);
+            const unsigned last_ranks[4] = {third_8[2 * h], 0, third_8[2 * h + 1], 0};
+            mma<T>(d.at[h][0], first_16[h], (MANY_ROWS ? third_8 : fourth_8) + 2 * h);
+            mma<T>(d.at[h][1], MANY_ROWS ? first_16[h] : last_ranks, fourth_8 + 2 * h);
         }
     }
 }
@@ -302,14 +303,15 @@ static __device__ __forceinline__ void store_work(const shrink_job &job, const s
     bool many_rows = t.n_rows > 8;
     float *v = job.v_partials + ((size_t)stage->split * FUSED_ROWS + t.row) * job.v_stride;
 #pragma unroll
-    for (int n = 0; n < 2; n++)
+    for (int half = 0; half < 2; half++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            int rank = g + 4 * (i & 2) + (many_rows ? 0 : 16 * n), row = pair + (i & 1) + (many_rows ? 8 * n : 0);
-            int r = stage->rank + rank;
+            float sum = d.at[0][half][i] + d.at[1][half][i];
+            int rank = g + 4 * (i & 2) + (many_rows ? 0 : 16 * half), r = stage->rank + rank;
+            int row = pair + (i & 1) + (many_rows ? 8 * half : 0);
             if (row < t.n_rows && rank < RING_MAX_RANKS && r < rank_sum(t))
-                v[(size_t)row * job.v_stride + r] = (d.at[0][n][i] + d.at[1][n][i]) * t.scale[part_of(t, r)];
-            d.at[0][n][i] = d.at[1][n][i] = 0.0f;
+                v[(size_t)row * job.v_stride + r] = sum * t.scale[part_of(t, r)];
+            d.at[0][half][i] = d.at[1][half][i] = 0.0f;
         }
 }
 
