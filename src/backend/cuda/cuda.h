@@ -63,8 +63,8 @@ typedef struct {
     bool any_lora;     /* false only when not fused and no row has an adapter */
     bool prompt_tiles; /* not decode_only, over PROMPT_TILES_FROM rows (cuda_step.c), some with adapters: see
                         * sgmv_tile */
-    bool heavy;        /* not prompt_tiles, and an adapter has over HEAVY_RANKS ranks at a site; fused: and its rows
-                        * would be waited for, see SLICED_ROWS (cuda_step.c) */
+    bool heavy;        /* not prompt_tiles, and an adapter has over HEAVY_RANKS ranks at a site; where fused, also not
+                        * too many rows: see SLICED_ROWS (cuda_step.c) */
     int max_tiles, max_decode_splits, n_prefill_tiles; /* upper bounds to size grids with */
     long prefill_positions;                            /* positions that all prefills see, cached ones included */
     int page_len;
@@ -112,7 +112,7 @@ typedef struct {
 } cuda_backend;
 
 #define FUSED_ROWS 64  /* rows that linear_skinny.cuh multiplies at once */
-#define HEAVY_RANKS 96 /* see HEAVY_GRID_Z in cuda_sgmv.cu */
+#define HEAVY_RANKS 96 /* see HEAVY_GRID_Z (cuda_sgmv.cu) and SLICED_ROWS (cuda_step.c) */
 #define FP8_SCRATCH ((size_t)128 << 20)
 
 /* Whether an F8 matrix of this shape is stored in slabs (fp8.cuh). */

@@ -17,10 +17,10 @@
  * of B in 16 bytes. Rows of one adapter are adjacent, and the warps of a block own the same columns of
  * adjacent rows where possible: they find B in L1.
  *
- * A warp with many ranks reads B in turns of a few rows, each a latency, while warps with few are done. Where
- * an adapter has far more ranks than the others (step_shape.heavy), the ranks are therefore divided among a
- * group of SLICES warps of a block: each multiplies its slice, and the first adds up their sums and goes on
- * alone. */
+ * A warp reads B in turns of a few rows, each a latency, so that many ranks take long while the rest of the GPU
+ * is idle. Where an adapter is large and the rows alone do not keep the GPU busy (step_shape.heavy), the ranks
+ * are therefore divided among a group of SLICES warps of a block: each multiplies its slice, and the first adds
+ * up their sums and goes on alone. */
 #include "backend/cuda/fp8.cuh"
 #include "backend/cuda/st_async.cuh"
 
@@ -31,6 +31,10 @@ enum {
     MAX_SLICES = 4,
     ROPE_BLOCKS = 7, /* on an SM at once */
     SILU_BLOCKS = 4,
+    NORM_WARPS = 8, /* of a block, at most */
+    NORM_BLOCKS = 3,
+    SLICED_NORM_WARPS = 16,
+    SLICED_NORM_BLOCKS = 2,
     RANKS = 64, /* ranks of v in shared memory at once, for each slice */
 };
 
@@ -149,8 +153,8 @@ static __device__ __forceinline__ void start_product(lane_product<T, AHEAD, SLIC
 }
 
 /* sum += v B at the lane's columns over the AHEAD ranks from `from` on; v: of these ranks. As each row of B is used,
- * the one AHEAD rows on is prefetched. (__syncwarp() keeps the compiler from doing all loads first, which would take
- * twice the registers.) */
+ * the slice's one AHEAD rows on is prefetched. (__syncwarp() keeps the compiler from doing all loads first, which would
+ * take twice the registers.) */
 template <typename T, int AHEAD, int SLICES>
 static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], lane_product<T, AHEAD, SLICES> &p,
                                                  const float *v, int from)
@@ -181,30 +185,41 @@ static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], lane
         add_ranks(sum, p, v + i, from + i);
 }
 
-/* A barrier of the SLICES warps of a group; group: its number within the block. */
-template <int SLICES> static __device__ __forceinline__ void group_barrier(int group)
+/* A barrier of the SLICES warps of a group; group: its number within the block, below GROUPS. Ids of barriers are
+ * immediates: for an id in a register ptxas reserves all 16 that a block may have, and a Hopper SM has only 64 (two for
+ * each block that it can hold, by CUDA's cuda_occupancy.h). */
+template <int SLICES, int GROUPS, int G = 0> static __device__ __forceinline__ void group_barrier(int group)
 {
     if constexpr (SLICES == 1)
         __syncwarp();
-    else
-        asm volatile("bar.sync %0, %1;" : : "r"(group + 1), "n"(32 * SLICES) : "memory");
+    else if (G == GROUPS - 1 || group == G)
+        asm volatile("bar.sync %0, %1;" : : "n"(G + 1), "n"(32 * SLICES) : "memory");
+    else if constexpr (G < GROUPS - 1)
+        group_barrier<SLICES, GROUPS, G + 1>(group);
 }
 
 /* A warp's sums in shared memory: columns 0 to 3 of all lanes, then 4 to 7. */
 typedef struct { float4 cols[2][32]; } lane_sums;
 
-/* x = the sum over the group's slices, in the warp of slice 0; all its warps must call it. at: the group's [SLICES] */
-template <int SLICES>
-static __device__ __forceinline__ void add_slices(float (&x)[LANE_COLS], lane_sums *at, int group, int slice)
+/* Sums that the groups of n_warps warps leave for their first: one array for each slice but the first, or one unused. */
+template <int SLICES> static __host__ __device__ __forceinline__ constexpr int sums_of(int n_warps)
+{
+    return SLICES > 1 ? n_warps / SLICES * (SLICES - 1) : 1;
+}
+
+/* x = the sum over the group's slices, in the warp of slice 0; all the group's warps must call it. sums: [sums_of()] */
+template <int SLICES, int GROUPS>
+static __device__ __forceinline__ void add_slices(float (&x)[LANE_COLS], lane_sums *sums, int group, int slice)
 {
     if constexpr (SLICES > 1) {
         int lane = threadIdx.x % 32;
+        lane_sums *at = sums + group * (SLICES - 1);
         if (slice > 0) {
-            at[slice].cols[0][lane] = make_float4(x[0], x[1], x[2], x[3]);
-            at[slice].cols[1][lane] = make_float4(x[4], x[5], x[6], x[7]);
+            at[slice - 1].cols[0][lane] = make_float4(x[0], x[1], x[2], x[3]);
+            at[slice - 1].cols[1][lane] = make_float4(x[4], x[5], x[6], x[7]);
         }
-        group_barrier<SLICES>(group);
-        for (int i = 1; slice == 0 && i < SLICES; i++)
+        group_barrier<SLICES, GROUPS>(group);
+        for (int i = 0; slice == 0 && i < SLICES - 1; i++)
             for (int half = 0; half < 2; half++) {
                 float4 v = at[i].cols[half][lane];
                 x[4 * half] += v.x, x[4 * half + 1] += v.y, x[4 * half + 2] += v.z, x[4 * half + 3] += v.w;
@@ -212,12 +227,12 @@ static __device__ __forceinline__ void add_slices(float (&x)[LANE_COLS], lane_su
     }
 }
 
-/* Returns the slices of a fused kernel whose blocks have BLOCK_WARPS warps and of which an SM takes per_sm at once: in
- * heavy batches as many as keep the grid within two waves. tiles: of WARP_COLS columns, across a row. */
-static int slices_for(const cuda_backend *cu, int tiles, int rows, int per_sm)
+/* Returns the slices of a fused kernel of which an SM runs sm_warps warps at once: in heavy batches as many as keep the
+ * grid within two waves. tiles: of WARP_COLS columns, across a row. */
+static int slices_for(const cuda_backend *cu, int tiles, int rows, int sm_warps)
 {
     int slices = cu->shape.heavy ? MAX_SLICES : 1;
-    while (slices > 1 && tiles * divide_up(rows * slices, BLOCK_WARPS) > 2 * cu->n_sms * per_sm)
+    while (slices > 1 && tiles * rows * slices > 2 * cu->n_sms * sm_warps)
         slices /= 2;
     return slices;
 }
@@ -336,7 +351,7 @@ static __global__ void __launch_bounds__(32 * BLOCK_WARPS, ROPE_BLOCKS)
 {
     constexpr int ROWS = BLOCK_WARPS / SLICES;
     __shared__ float shared_v[ROWS][SLICES * RANKS];
-    __shared__ lane_sums sums[SLICES > 1 ? BLOCK_WARPS : 1];
+    __shared__ lane_sums sums[sums_of<SLICES>(BLOCK_WARPS)];
     extern __shared__ __align__(16) float shared_angles[];
     const heads h = job.h;
     int group = threadIdx.x / 32 / SLICES, slice = threadIdx.x / 32 % SLICES, lane = threadIdx.x % 32;
@@ -360,12 +375,12 @@ static __global__ void __launch_bounds__(32 * BLOCK_WARPS, ROPE_BLOCKS)
     wait_for_v(e, p.rank > 0);
     float x[LANE_COLS] = {};
     for (int from = 0; from < p.rank; from += SLICES * RANKS) {
-        group_barrier<SLICES>(group);
+        group_barrier<SLICES, ROWS>(group);
         sum_splits(v, e, row, first + from, min(p.rank - from, SLICES * RANKS), slice * 32 + lane, SLICES * 32);
-        group_barrier<SLICES>(group);
+        group_barrier<SLICES, ROWS>(group);
         add_product(x, p, v, from, slice);
     }
-    add_slices<SLICES>(x, &sums[group * SLICES], group, slice);
+    add_slices<SLICES, ROWS>(x, sums, group, slice);
 
     wait_for_previous();
     if (slice > 0)
@@ -390,7 +405,7 @@ static __global__ void __launch_bounds__(32 * BLOCK_WARPS, ROPE_BLOCKS)
 template <typename T> static void run_rope(cuda_backend *cu, tensor *qkv, rope_job job, const adapted *a)
 {
     int tiles = warps_across(job.h.n_heads * job.h.head_dim) + 2 * warps_across(job.h.n_kv_heads * job.h.head_dim);
-    int slices = slices_for(cu, tiles, qkv->rows, ROPE_BLOCKS), rows = BLOCK_WARPS / slices;
+    int slices = slices_for(cu, tiles, qkv->rows, ROPE_BLOCKS * BLOCK_WARPS), rows = BLOCK_WARPS / slices;
     auto kernel = slices == 4 ? expand_rope<T, 4> : slices == 2 ? expand_rope<T, 2> : expand_rope<T, 1>;
     dim3 grid((unsigned)tiles, (unsigned)divide_up(qkv->rows, rows));
     size_t shared = (size_t)rows * (size_t)job.h.head_dim * sizeof(float);
@@ -406,7 +421,7 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && qkv->type == be->act);
     CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim);
     CHECK(kv->type == be->act || kv->type == DTYPE_F8);
-    if (cu->shape.fused && cu->shape.any_lora && h.head_dim >= 16 && WARP_COLS % h.head_dim == 0) {
+    if (cu->shape.fused && h.head_dim >= 16 && WARP_COLS % h.head_dim == 0) {
         rope_job job = {h, (const float *)q_w->data, (const float *)k_w->data, norms->eps, inv_freq, *kv, layer};
         BY_ACT(run_rope, cu, qkv, job, a);
         return;
@@ -419,7 +434,7 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
     cuda_rope_append(be, qkv, h, inv_freq, b, kv, layer);
 }
 
-enum { MAX_CLUSTER = 8, NORM_WARPS = 8, SLICED_NORM_WARPS = 16 };
+enum { MAX_CLUSTER = 8 };
 
 /* Returns the smallest cluster whose blocks have at most NORM_WARPS warps for a row of `cols` columns, or
  * SLICED_NORM_WARPS if there are several slices; 0 where it would exceed MAX_CLUSTER. Where the device has clusters it
@@ -437,16 +452,17 @@ static int norm_cluster(const cuda_backend *cu, int cols, int slices)
  * sum of squares of each 256 is sent to all blocks. When the shrink's blocks have arrived, all kernels before theirs have
  * ended: x is read then, and when the dense product has ended only delta is still to be read. */
 template <typename T, int SLICES>
-static __global__ void __launch_bounds__(32 * (SLICES > 1 ? SLICED_NORM_WARPS : NORM_WARPS), SLICES > 1 ? 2 : 3)
+static __global__ void __launch_bounds__(32 * (SLICES > 1 ? SLICED_NORM_WARPS : NORM_WARPS),
+                                         SLICES > 1 ? SLICED_NORM_BLOCKS : NORM_BLOCKS)
     expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, expansion e)
 {
     __shared__ float squares_of[MAX_CLUSTER * NORM_WARPS], shared_v[SLICES * RANKS];
-    __shared__ lane_sums sums[SLICES > 1 ? SLICED_NORM_WARPS : 1];
+    __shared__ lane_sums sums[sums_of<SLICES>(SLICED_NORM_WARPS)];
     __shared__ uint64_t barrier;
     int n_groups = blockDim.x / 32 / SLICES, group = threadIdx.x / 32 / SLICES, slice = threadIdx.x / 32 % SLICES;
     int lane = threadIdx.x % 32, row = blockIdx.y;
     int col = (blockIdx.x * n_groups + group) * WARP_COLS + lane * LANE_COLS;
-    bool inside = col < cols, first = inside && slice == 0;
+    bool inside = col < cols, leads = inside && slice == 0;
     size_t place = (size_t)row * cols + col;
 
     let_next_start();
@@ -459,10 +475,10 @@ static __global__ void __launch_bounds__(32 * (SLICES > 1 ? SLICED_NORM_WARPS : 
     lane_product<T, 8, SLICES> p;
     start_product(p, entry_of(e, row), 0, col, cols, slice);
     float by[LANE_COLS] = {}, v[LANE_COLS] = {}, squares = 0.0f;
-    if (first)
+    if (leads)
         load_n(by, w + col);
     wait_for_v(e, true);
-    if (first)
+    if (leads)
         load_latest(v, x + place);
     for (int from = 0; from < p.rank; from += SLICES * RANKS) {
         __syncthreads();
@@ -470,7 +486,7 @@ static __global__ void __launch_bounds__(32 * (SLICES > 1 ? SLICED_NORM_WARPS : 
         __syncthreads();
         add_product(v, p, shared_v, from, slice);
     }
-    add_slices<SLICES>(v, &sums[group * SLICES], group, slice);
+    add_slices<SLICES, SLICED_NORM_WARPS / SLICES>(v, sums, group, slice);
     cluster_wait(); /* all mbarriers are initialised */
 
     wait_for_previous();
@@ -500,7 +516,7 @@ template <typename T>
 static void run_add_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
                          const adapted *a)
 {
-    int slices = slices_for(cu, warps_across(x->cols), x->rows, 2 * SLICED_NORM_WARPS / BLOCK_WARPS);
+    int slices = slices_for(cu, warps_across(x->cols), x->rows, SLICED_NORM_BLOCKS * SLICED_NORM_WARPS);
     while (slices > 1 && norm_cluster(cu, x->cols, slices) == 0)
         slices /= 2;
     auto kernel = slices == 4 ? expand_add_norm<T, 4> : slices == 2 ? expand_add_norm<T, 2> : expand_add_norm<T, 1>;
@@ -516,7 +532,7 @@ void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, 
     cuda_backend *cu = cuda_of(be);
     CHECK(y->cols == x->cols && delta->cols == x->cols && w->cols == x->cols && a->w->n == 1);
     CHECK(x->type == DTYPE_F32 && w->type == DTYPE_F32 && y->type == be->act && delta->type == be->act);
-    if (cu->shape.fused && cu->shape.any_lora && x->cols % LANE_COLS == 0 && norm_cluster(cu, x->cols, 1) > 0) {
+    if (cu->shape.fused && x->cols % LANE_COLS == 0 && norm_cluster(cu, x->cols, 1) > 0) {
         BY_ACT(run_add_norm, cu, delta, y, x, w, eps, a);
         return;
     }
@@ -565,7 +581,7 @@ template <typename T> static void run_rows(cuda_backend *cu, tensor *y, const ad
 void cuda_expand(backend *be, tensor *y, const adapted *a, const batch *b)
 {
     CHECK(y->type == be->act && a->w->n == 1 && y->cols == a->w->part[0].w.rows);
-    if (cuda_of(be)->shape.fused && cuda_of(be)->shape.any_lora && y->cols % LANE_COLS == 0)
+    if (cuda_of(be)->shape.fused && y->cols % LANE_COLS == 0)
         BY_ACT(run_rows, cuda_of(be), y, a);
     else
         expand_alone(be, y, a, b);
@@ -578,7 +594,7 @@ static __global__ void __launch_bounds__(32 * BLOCK_WARPS, AHEAD > 4 ? SILU_BLOC
 {
     constexpr int ROWS = BLOCK_WARPS / SLICES;
     __shared__ float shared_v[ROWS][2][SLICES * RANKS];
-    __shared__ lane_sums gate_sums[SLICES > 1 ? BLOCK_WARPS : 1], up_sums[SLICES > 1 ? BLOCK_WARPS : 1];
+    __shared__ lane_sums gate_sums[sums_of<SLICES>(BLOCK_WARPS)], up_sums[sums_of<SLICES>(BLOCK_WARPS)];
     int group = threadIdx.x / 32 / SLICES, slice = threadIdx.x / 32 % SLICES, lane = threadIdx.x % 32;
     int row = blockIdx.y * ROWS + group, col = blockIdx.x * WARP_COLS + lane * LANE_COLS;
     bool live = row < n_rows, inside = live && col < cols;
@@ -592,18 +608,18 @@ static __global__ void __launch_bounds__(32 * BLOCK_WARPS, AHEAD > 4 ? SILU_BLOC
     wait_for_v(e, g.rank + u.rank > 0);
     float gate[LANE_COLS] = {}, up[LANE_COLS] = {};
     for (int from = 0; from < max(g.rank, u.rank); from += SLICES * RANKS) {
-        group_barrier<SLICES>(group);
+        group_barrier<SLICES, ROWS>(group);
         sum_splits(v_gate, e, row, from, min(g.rank - from, SLICES * RANKS), slice * 32 + lane, SLICES * 32);
         sum_splits(v_up, e, row, g.rank + from, min(u.rank - from, SLICES * RANKS), slice * 32 + lane, SLICES * 32);
-        group_barrier<SLICES>(group);
+        group_barrier<SLICES, ROWS>(group);
 #pragma unroll 1
         for (int i = slice * AHEAD; i < SLICES * RANKS && from + i < max(g.rank, u.rank); i += SLICES * AHEAD) {
             add_ranks(gate, g, v_gate + i, from + i);
             add_ranks(up, u, v_up + i, from + i);
         }
     }
-    add_slices<SLICES>(gate, &gate_sums[group * SLICES], group, slice);
-    add_slices<SLICES>(up, &up_sums[group * SLICES], group, slice);
+    add_slices<SLICES, ROWS>(gate, gate_sums, group, slice);
+    add_slices<SLICES, ROWS>(up, up_sums, group, slice);
 
     wait_for_previous();
     if (slice > 0)
@@ -620,9 +636,11 @@ static __global__ void __launch_bounds__(32 * BLOCK_WARPS, AHEAD > 4 ? SILU_BLOC
 
 template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
 {
-    int slices = slices_for(cu, warps_across(y->cols), y->rows, SILU_BLOCKS), rows = BLOCK_WARPS / slices;
-    dim3 grid((unsigned)warps_across(y->cols), (unsigned)divide_up(y->rows, rows));
-    /* with more rows, blocks fit beside the dense product only if they have fewer registers */
+    int tiles = warps_across(y->cols);
+    int slices = slices_for(cu, tiles, y->rows, SILU_BLOCKS * BLOCK_WARPS), rows = BLOCK_WARPS / slices;
+    dim3 grid((unsigned)tiles, (unsigned)divide_up(y->rows, rows));
+    /* With more rows, blocks fit beside the dense product only if they have fewer registers. With several slices, 4
+     * rows of B ahead were not tried. */
     auto whole = y->rows <= 32 ? expand_silu<T, 8, 1> : expand_silu<T, 4, 1>;
     auto kernel = slices == 4 ? expand_silu<T, 8, 4> : slices == 2 ? expand_silu<T, 8, 2> : whole;
     launch(context_of(cu), "expand_silu_mul", kernel, grid, 32 * BLOCK_WARPS, 0, y->data, gate_up->data, y->rows,
@@ -634,7 +652,7 @@ void cuda_expand_silu_mul(backend *be, tensor *gate_up, tensor *y, const adapted
     cuda_backend *cu = cuda_of(be);
     CHECK(gate_up->cols == 2 * y->cols && gate_up->rows == y->rows && a->w->n == 2);
     CHECK(gate_up->type == be->act && y->type == be->act);
-    if (cu->shape.fused && cu->shape.any_lora && y->cols % LANE_COLS == 0) {
+    if (cu->shape.fused && y->cols % LANE_COLS == 0) {
         BY_ACT(run_silu, cu, gate_up, y, a);
         return;
     }

@@ -6,11 +6,11 @@
  *
  *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences | splits, work items | pages
  *
- * A batch of decodes only is padded to one of a few sizes, of each of which there are several kinds: with large adapters,
- * whose ranks are divided among more warps; with others or none; and where adapters have kernels of their own, without
- * adapters and those kernels. The first invocation of a kind runs op by op (so that everything lazy is set up), the
- * second is captured into a CUDA graph, all later ones replay it. The rows of short prompts run as decodes too, each of
- * which sees one position more than the one before. */
+ * A batch of decodes only is padded to one of a few sizes. Each size has two kinds, without and with large adapters,
+ * for which grids are finer; above FUSED_ROWS, where adapters have kernels of their own, a third is without those. The
+ * first invocation of a kind runs op by op (so that everything lazy is set up), the second is captured into a CUDA
+ * graph, all later ones replay it. The rows of short prompts run as decodes too, each of which sees one position more
+ * than the one before. */
 #include "backend/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -27,10 +27,10 @@ enum { SHORT_READS = 4096 };
  * 10.9, 505 rows the same, 705 rows 18.4 instead of 17.9 (docs/lab/prompts.md). */
 enum { PROMPT_TILES_FROM = 512 };
 
-/* A fused expand divides the ranks of each row if the batch has no more ranks at a site than this many rows of its
- * largest adapter: with more, the rows alone keep the GPU busy. 8B, Distinct, ms: ranks 3, 17, 50 and 128 mixed, 8 rows
- * 5.21 instead of 6.27, 24 rows 7.34 instead of 8.23, 48 rows 11.0 instead of 11.6; all of rank 64, 8 rows 5.09 instead
- * of 5.36, but from 32 rows on slower (docs/lab/decode-grid.md). */
+/* A fused expand divides the ranks of each row if an adapter has over HEAVY_RANKS and the batch has fewer ranks than
+ * this many rows of that adapter would have: with more, the rows alone keep the GPU busy. 8B, Distinct, ms: ranks 3,
+ * 17, 50 and 128 mixed, 8 rows 5.21 instead of 6.27, 24 rows 7.34 instead of 8.23, 48 rows 11.0 instead of 11.6; all of
+ * rank 64, 8 rows 5.09 instead of 5.36, but from 32 rows on slower (docs/lab/decode-grid.md). */
 enum { SLICED_ROWS = 20 };
 
 /* The cost of a work item of attention beside its positions, in positions: an estimate, of which no measurement is
@@ -337,7 +337,7 @@ static int most_ranks(const segments *segs)
     return most;
 }
 
-/* Returns the sum over all rows of their adapters' ranks at a site, parts taken together. */
+/* Returns the sum over all rows of the most ranks that the row's adapter has at a site, its parts taken together. */
 static long row_ranks(const segments *segs)
 {
     long n = 0;
