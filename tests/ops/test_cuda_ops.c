@@ -27,7 +27,7 @@ enum {
     MAX_SEQS = 256,
     MAX_PAGES = 260,
     PAGE_LEN = 16,
-    RANK_SUM = 384,
+    RANK_SUM = 640,
     LONG_ROWS = 1600
 }; /* of batches of prompts alone */
 
@@ -196,7 +196,7 @@ static tensor host_bits(dtype type, int rows, int cols, double scale)
 enum { N_ADAPTERS = 10 };
 static const int adapter_rank[N_ADAPTERS][3] = {
     {16, 16, 16}, {1, 0, 4}, {8, 12, 0},  {64, 16, 8}, {0, 128, 4},
-    {0, 0, 0},    {4, 4, 4}, {33, 1, 17}, {16, 8, 64}, {128, 128, 128},
+    {0, 0, 0},    {4, 4, 4}, {33, 1, 17}, {16, 8, 64}, {300, 128, 200},
 };
 
 typedef struct { lora cpu, gpu; } both_lora;
@@ -271,6 +271,16 @@ static void random_segments(both_batch *b, const both_lora *loras)
     }
     b->cpu.segs = (segments){n, b->seg_indptr, b->seg_cpu};
     b->gpu.segs = (segments){n, b->seg_indptr, b->seg_gpu};
+}
+
+/* Gives the first segment that has rows this adapter. */
+static void give_first_rows(both_batch *b, const both_lora *l)
+{
+    int i = 0;
+    while (b->seg_indptr[i + 1] == 0)
+        i++;
+    b->seg_cpu[i] = &l->cpu;
+    b->seg_gpu[i] = &l->gpu;
 }
 
 /* Sequences of n_rows[i] rows (those of more than one first) after n_before[i] positions; pages in no order. */
@@ -962,15 +972,17 @@ static void chain_check(chain *c, int i, int n_prefill, int n_decodes)
 {
     static const char *const how[] = {"op by op", "recorded", "replayed"};
     static both_batch b;
-    int ranks = below(2) ? RANK_SUM : 0; /* what adapters say they have: decides the grids of their own kernels */
+    int ranks = below(2) ? RANK_SUM : 0; /* what adapters say they have, the last the most: decides kernels' grids */
     for (int j = 0; j < N_ADAPTERS; j++)
-        c->lora[i][j].gpu.max_rank_sum = ranks;
+        c->lora[i][j].gpu.max_rank_sum = j == N_ADAPTERS - 1 ? ranks : ranks / 16;
     for (int k = 0; k < 3; k++) {
         if (n_prefill > 0)
             make_mixed(&b, n_prefill, n_decodes, 30, 300);
         else
             make_decodes(&b, n_decodes, n_decodes <= MAX_PAGES / 2 ? 30 : PAGE_LEN - 1, 300);
         random_segments(&b, c->lora[i]);
+        if (ranks > 0 && n_prefill == 0) /* so that all three are of one kind, mostly */
+            give_first_rows(&b, &c->lora[i][N_ADAPTERS - 1]);
         chain_set_rows(c, b.cpu.n_rows, MAX_ROWS);
         refill(c->be, &c->x, 1.7);
         refill(c->be, &c->residual, 2);
@@ -999,7 +1011,8 @@ static void chains_on(backend *be)
     } shapes[] = {
         {{5, 5, 12}, 60, 100, false},     {{6, 2, 32}, 192, 512, true},  {{4, 2, 32}, 72, 136, true},
         {{14, 2, 64}, 896, 4864, false},  {{4, 1, 256}, 136, 256, true}, {{32, 8, 128}, 4096, 11008, false},
-        {{16, 8, 128}, 2560, 1000, true}, {{2, 2, 16}, 8192, 64, false},
+        {{16, 8, 128}, 2560, 1000, true}, {{2, 2, 16}, 8192, 64, false}, {{48, 8, 128}, 256, 64, false},
+        {{2, 2, 16}, 8960, 64, true},
     };
     static const int sizes[] = {1,  2,  3,  5,  8,  13,  17,  31,  32,  33,  47,
                                 63, 64, 65, 70, 96, 100, 127, 128, 129, 200, 256};
