@@ -22,7 +22,7 @@ struct admission {
     row_budget budget;
     double fetch_seconds; /* of a page from the host */
     int pages_peak;
-    uint64_t evictions, failures;
+    uint64_t admissions, evictions, failures;
 };
 
 admission *admission_new(const admission_limits *l, kv_pool *pool, adapter_slots *slots, admission_events events)
@@ -218,6 +218,8 @@ static void activate(admission *a, admission_item *it)
 {
     it->n_done = it->n_cached = kv_pool_share(a->pool, &it->kv, it->root, it->token, n_to_share(a, it));
     CHECK(kv_pool_reserve(a->pool, &it->kv, it->n_tokens) == 0);
+    it->admitted = ++a->admissions;
+    it->began = 0;
     insert(&a->active, it);
 }
 
@@ -287,10 +289,22 @@ static void choose_decodes(const admission *a, admission_step *step)
         admission_item *it = a->active.at[i];
         if (n_pending(it) != 1 || !kv_pool_has_arrived(a->pool, &it->kv))
             continue;
+        if (it->began == 0)
+            it->began = a->admissions;
         step->decode[step->n_decodes++] = (admission_rows){it, 1, true};
         step->work.n_decodes++;
         step->work.decode_reads += it->n_done + 1;
     }
+}
+
+/* Counts the decodes of streams that ran before this prompt was admitted. The first stream of a burst is not among them
+ * if the others are admitted before its first decode. */
+static int count_elders(const admission_step *step, const admission_item *prompt)
+{
+    int n = 0;
+    for (int i = 0; i < step->n_decodes; i++)
+        n += step->decode[i].item->began < prompt->admitted;
+    return n;
 }
 
 static void choose_prompts(const admission *a, admission_step *step)
@@ -301,6 +315,8 @@ static void choose_prompts(const admission *a, admission_step *step)
         int pending = n_pending(it), room = it->is_scored && scored_left < rows_left ? scored_left : rows_left;
         if (pending < 2 || room == 0 || !kv_pool_has_arrived(a->pool, &it->kv))
             continue;
+        if (step->n_prefills == 0)
+            step->work.n_elders = count_elders(step, it);
         int n = row_budget_add_rows(&a->budget, &step->work, it->n_done, pending < room ? pending : room);
         if (n == 0)
             return; /* no later prompt may overtake it */

@@ -8,7 +8,8 @@
 static const double KEEP = 0.97; /* weight of what is known, for each step that is learnt from */
 static const double AIM = 0.9;   /* share of the target to aim at, since half of all steps take longer than predicted */
 static const double ALONE = 2;   /* times the target that a step may take while no stream runs */
-static const double FIXED_SHARE = 0.1; /* of such a step: it may be longer, until its fixed part is this share of it */
+static const double OTHER_SHARE = 0.07; /* of a step without elders: it may be longer, until all but prompts' rows take
+                                        * no more than this share of it */
 
 /* Seconds that no step may exceed: new requests wait meanwhile, and a silent worker is taken to be faulty. */
 static const double LONGEST = 2;
@@ -107,13 +108,14 @@ double row_budget_predict(const row_budget *b, const step_work *w)
 }
 
 /* Seconds that the step may take. If the decodes alone take more than half of the target, prompts may take as long as
- * they do. */
+ * they do; where these are only streams that the prompts have waited for, nine times as long. */
 static double limit_of(const row_budget *b, const step_work *w)
 {
-    if (w->n_decodes > 0)
-        return fmax(AIM * b->target, 2 * decodes_time(b, w));
-    double fixed = b->decodes.coefficient[0] + b->prompts.coefficient[2];
-    return fmin(fmax(ALONE * b->target, fixed / FIXED_SHARE), LONGEST);
+    double decodes = decodes_time(b, w);
+    if (w->n_elders > 0)
+        return fmax(AIM * b->target, 2 * decodes);
+    double least = (w->n_decodes > 0 ? AIM : ALONE) * b->target;
+    return fmin(fmax(least, (decodes + b->prompts.coefficient[2]) / OTHER_SHARE), LONGEST);
 }
 
 /* w with n more rows of a prompt, behind n_done computed ones. */

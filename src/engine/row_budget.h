@@ -1,7 +1,8 @@
 /* row_budget.h - how many rows of prompts a step may have
  *
- * Running streams get one token a step, and prompts computed in the same step make them wait. How long a step takes is
- * learnt from the last few dozen that were measured:
+ * Running streams get one token a step, and prompts computed in the same step make them wait: streams that ran before
+ * the prompt came (elders) at most for the target, those that have begun since for longer, as they would else have their
+ * tokens at the cost of others' first. How long a step takes is learnt from the last few dozen that were measured:
  *
  *   seconds = fixed + a * decodes + b * positions they read                                 every step
  *           + fixed + c * rows of prompts + d * positions these rows read, each by itself   a step with prompts
@@ -14,6 +15,7 @@
 /* What a step computes. */
 typedef struct {
     int n_decodes, n_rows;             /* n_rows: of prompts */
+    int n_elders;                      /* of the decodes, those of streams older than the step's first prompt */
     double decode_reads, prompt_reads; /* positions read, summed over the decodes, and over the rows of prompts */
 } step_work;
 
@@ -21,7 +23,7 @@ typedef struct {
 typedef struct { double product[3][3], sum[3], coefficient[3]; } step_fit;
 
 typedef struct {
-    double target; /* seconds of a step while streams run; 0: no limit */
+    double target; /* seconds of a step while elders run; 0: no limit */
     int most_rows; /* most rows of prompts in a step that was measured */
     step_fit decodes, prompts;
 } row_budget;

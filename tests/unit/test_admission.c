@@ -397,6 +397,43 @@ static void rows_of_prompts_keep_to_the_target(void **state)
     stop();
 }
 
+/* A decode takes 0.1 s, as long as the target; a row a millisecond. Prompts that come beside a stream take as long as
+ * its decodes; of prompts that come together, the first one's stream waits until the others are computed. */
+static void a_burst_is_computed_before_its_streams(void **state)
+{
+    (void)state;
+    start((admission_limits){8, 4096, 4096, 0.1}, 1000, 4);
+    add(0, 0, NULL, 100);
+    admission_admit(a, false);
+    for (int i = 0; i < 30; i++) {
+        if (i == 10) {
+            add(1, 1, NULL, 300);
+            add(2, 2, NULL, 300);
+            admission_admit(a, false);
+        }
+        admission_step s = admission_choose_rows(a);
+        assert_int_equal(s.work.n_elders, i < 10 || s.n_prefills == 0 ? 0 : 1);
+        assert_true(i < 15 || s.work.n_rows < 120);
+        admission_learn(a, &s.work, s.work.n_decodes * 0.1 + s.work.n_rows * 1e-3);
+        step();
+    }
+    admission_remove(a, &item[0]);
+    admission_remove(a, &item[1]);
+    admission_remove(a, &item[2]);
+    for (int i = 3; i < 7; i++)
+        add(i, i, NULL, 1000);
+    admission_admit(a, false);
+    int n_steps = 0;
+    for (; item[6].n_tokens == 1000; n_steps++) {
+        admission_step s = admission_choose_rows(a);
+        assert_int_equal(s.work.n_elders, 0);
+        admission_learn(a, &s.work, s.work.n_decodes * 0.1 + s.work.n_rows * 1e-3);
+        step();
+    }
+    assert_true(n_steps < 8); /* 4000 rows; with 100 a step it would be 40 */
+    stop();
+}
+
 /* All moves that were decided on begin and end. Returns how many came in. */
 static int move_all(void)
 {
@@ -648,6 +685,7 @@ int main(void)
         cmocka_unit_test(the_last_token_needs_nothing),
         cmocka_unit_test(rows_are_all_decodes_and_the_oldest_prompts),
         cmocka_unit_test(rows_of_prompts_keep_to_the_target),
+        cmocka_unit_test(a_burst_is_computed_before_its_streams),
         cmocka_unit_test(prefixes_come_back_where_that_is_faster),
         cmocka_unit_test(what_is_not_shared_needs_room),
         cmocka_unit_test(cancel_in_every_state),

@@ -29,7 +29,7 @@ static double time_of(const device *d, const step_work *w, uint64_t number)
  * *at: where the oldest stands. */
 static step_work next_step(const row_budget *b, int n_decodes, int prompt_len, int *at)
 {
-    step_work w = {.n_decodes = n_decodes, .decode_reads = n_decodes * 517.0};
+    step_work w = {.n_decodes = n_decodes, .n_elders = n_decodes, .decode_reads = n_decodes * 517.0};
     for (int n; (n = row_budget_add_rows(b, &w, *at, prompt_len - *at)) > 0 && w.n_rows < 100000;)
         *at = (*at + n) % prompt_len;
     return w;
@@ -115,6 +115,29 @@ static void prompts_go_on_beside_slow_decodes(void **state)
     assert_true(mean > 1.5 * alone && mean < 2.5 * alone);
 }
 
+/* The streams have begun since the prompts came: all but the prompts' rows takes 7 % of a step, if that keeps the
+ * target, or up to 2 s. */
+static void a_burst_goes_before_its_own_streams(void **state)
+{
+    (void)state;
+    static const struct {
+        const device *d;
+        double least, most;
+    } cases[] = {{&gpu, 0.065, 0.1}, {&cores, 0.065, 0.12}, {&slow_cores, 1.5, 2.5}};
+    for (int i = 0; i < 3; i++) {
+        row_budget b;
+        row_budget_init(&b, TARGET);
+        learn_decodes(&b, cases[i].d, 20);
+        for (int step = 0; step < 100; step++) {
+            step_work w = {.n_decodes = 14, .decode_reads = 14 * 517.0};
+            row_budget_add_rows(&b, &w, 0, 100000);
+            double seconds = time_of(cases[i].d, &w, (uint64_t)step);
+            row_budget_learn(&b, &w, seconds);
+            assert_true(step < 50 || (seconds > cases[i].least && seconds < cases[i].most));
+        }
+    }
+}
+
 /* A device that has become slower, and then as fast as it was. */
 static void changes_are_noticed(void **state)
 {
@@ -171,7 +194,7 @@ static void every_prompt_comes_to_its_end(void **state)
 {
     (void)state;
     row_budget b;
-    step_work w = {.n_decodes = 3, .n_rows = 64}, next = {.n_decodes = 3};
+    step_work w = {.n_decodes = 3, .n_rows = 64}, next = {.n_decodes = 3, .n_elders = 3};
     row_budget_init(&b, TARGET);
     for (int i = 0; i < 10; i++)
         row_budget_learn(&b, &w, 100);
@@ -188,6 +211,7 @@ int main(void)
         cmocka_unit_test(nothing_need_be_known),
         cmocka_unit_test(steps_without_streams_are_long),
         cmocka_unit_test(prompts_go_on_beside_slow_decodes),
+        cmocka_unit_test(a_burst_goes_before_its_own_streams),
         cmocka_unit_test(changes_are_noticed),
         cmocka_unit_test(interruptions_hardly_count),
         cmocka_unit_test(prompts_are_not_forgotten),
