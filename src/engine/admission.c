@@ -6,6 +6,8 @@
 
 #include "base/mem.h"
 
+enum { YOUNG_DECODES = 8 }; /* that a stream has before it is an elder for every prompt (row_budget.h) */
+
 typedef struct {
     admission_item **at;
     int n;
@@ -289,21 +291,26 @@ static void choose_decodes(const admission *a, admission_step *step)
         admission_item *it = a->active.at[i];
         if (n_pending(it) != 1 || !kv_pool_has_arrived(a->pool, &it->kv))
             continue;
-        if (it->began == 0)
+        if (it->began == 0) {
             it->began = a->admissions;
+            it->first_decode = it->n_done;
+        }
         step->decode[step->n_decodes++] = (admission_rows){it, 1, true};
         step->work.n_decodes++;
         step->work.decode_reads += it->n_done + 1;
     }
 }
 
-/* Counts the decodes of streams that ran before this prompt was admitted. The first stream of a burst is not among them
- * if the others are admitted before its first decode. */
+/* Counts the decodes of streams that ran before this prompt was admitted, or are no longer young: so that a burst of
+ * prompts holds up the other requests that came with it only for their first tokens. The first stream of a burst is not
+ * an elder if the others are admitted before its first decode. */
 static int count_elders(const admission_step *step, const admission_item *prompt)
 {
     int n = 0;
-    for (int i = 0; i < step->n_decodes; i++)
-        n += step->decode[i].item->began < prompt->admitted;
+    for (int i = 0; i < step->n_decodes; i++) {
+        const admission_item *it = step->decode[i].item;
+        n += it->began < prompt->admitted || it->n_done - it->first_decode >= YOUNG_DECODES;
+    }
     return n;
 }
 

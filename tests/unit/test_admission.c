@@ -434,6 +434,26 @@ static void a_burst_is_computed_before_its_streams(void **state)
     stop();
 }
 
+/* Nobody who came with a burst is held up for more than a few tokens. */
+static void a_stream_is_not_young_for_long(void **state)
+{
+    (void)state;
+    start((admission_limits){8, 4096, 4096, 0.1}, 1000, 4);
+    add(0, 0, NULL, 20);
+    add(1, 1, NULL, 7000);
+    add(2, 2, NULL, 7000);
+    admission_admit(a, false);
+    while (item[2].n_tokens == 7000) {
+        admission_step s = admission_choose_rows(a);
+        bool is_young = item[0].n_tokens <= 20 + 8;
+        assert_true((s.work.n_elders == 0) == is_young);
+        assert_true(is_young || s.work.n_rows <= 200);
+        admission_learn(a, &s.work, s.work.n_decodes * 0.1 + s.work.n_rows * 1e-3);
+        step();
+    }
+    stop();
+}
+
 /* All moves that were decided on begin and end. Returns how many came in. */
 static int move_all(void)
 {
@@ -686,6 +706,7 @@ int main(void)
         cmocka_unit_test(rows_are_all_decodes_and_the_oldest_prompts),
         cmocka_unit_test(rows_of_prompts_keep_to_the_target),
         cmocka_unit_test(a_burst_is_computed_before_its_streams),
+        cmocka_unit_test(a_stream_is_not_young_for_long),
         cmocka_unit_test(prefixes_come_back_where_that_is_faster),
         cmocka_unit_test(what_is_not_shared_needs_room),
         cmocka_unit_test(cancel_in_every_state),
