@@ -12,13 +12,15 @@ mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
 
-# run NAME COMMAND...: writes its output to NAME.txt and shows it; a failure ends everything.
+# run NAME COMMAND...: writes its output to NAME.txt and shows it, and how long it took; a failure ends everything.
 run() {
     name=$1
     shift
     echo "== $name: $*"
+    start=$(date +%s)
     "$@" >"$to/$name.txt" || { cat "$to/$name.txt"; exit 1; }
     cat "$to/$name.txt"
+    echo "$name: $(($(date +%s) - start)) s" | tee -a "$to/seconds.txt"
 }
 
 for what; do
