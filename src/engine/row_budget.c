@@ -9,7 +9,7 @@ static const double KEEP = 0.97; /* weight of what is known, for each step that 
 static const double AIM = 0.9;   /* share of the target to aim at, since half of all steps take longer than predicted */
 static const double ALONE = 2;   /* times the target that a step may take while no stream runs */
 static const double OTHER_SHARE = 0.07; /* of a step without elders: it may be longer, until all but prompts' rows take
-                                        * no more than this share of it */
+                                         * no more than this share of it */
 
 /* Seconds that no step may exceed: new requests wait meanwhile, and a silent worker is taken to be faulty. */
 static const double LONGEST = 2;

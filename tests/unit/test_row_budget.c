@@ -207,14 +207,10 @@ static void every_prompt_comes_to_its_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_take_what_the_target_allows),
-        cmocka_unit_test(nothing_need_be_known),
-        cmocka_unit_test(steps_without_streams_are_long),
-        cmocka_unit_test(prompts_go_on_beside_slow_decodes),
-        cmocka_unit_test(a_burst_goes_before_its_own_streams),
-        cmocka_unit_test(changes_are_noticed),
-        cmocka_unit_test(interruptions_hardly_count),
-        cmocka_unit_test(prompts_are_not_forgotten),
+        cmocka_unit_test(steps_take_what_the_target_allows),   cmocka_unit_test(nothing_need_be_known),
+        cmocka_unit_test(steps_without_streams_are_long),      cmocka_unit_test(prompts_go_on_beside_slow_decodes),
+        cmocka_unit_test(a_burst_goes_before_its_own_streams), cmocka_unit_test(changes_are_noticed),
+        cmocka_unit_test(interruptions_hardly_count),          cmocka_unit_test(prompts_are_not_forgotten),
         cmocka_unit_test(every_prompt_comes_to_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
