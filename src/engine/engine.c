@@ -223,14 +223,15 @@ void engine_cancel(engine *g, uint64_t id)
 }
 
 /* Returns how many of the item's last rows need logits: to score the token behind each, or to draw one. */
-static int n_out(const sequence *s, const admission_rows *r)
+static int n_logit_rows(const sequence *s, const admission_rows *r)
 {
     int end = s->item.n_done + r->n_rows,
         from = s->next_score - 1 > s->item.n_done ? s->next_score - 1 : s->item.n_done;
     return !s->item.is_scored ? r->draws : end > from ? end - from : 0;
 }
 
-/* The rows are the pending tokens from n_done on; for a token in flight, the number of its draw. */
+/* Returns an item's rows for the batch: its pending tokens from n_done on; for a token in flight, the number of its
+ * draw. */
 static batch_item item_of(const engine *g, const admission_rows *r)
 {
     sequence *s = (sequence *)r->item;
@@ -241,7 +242,7 @@ static batch_item item_of(const engine *g, const admission_rows *r)
                         .n_rows = r->n_rows,
                         .position = s->item.n_done,
                         .kv = &s->item.kv,
-                        .n_out = n_out(s, r),
+                        .n_out = n_logit_rows(s, r),
                         .lora = slot ? adapter_slot_lora(slot) : NULL,
                         .place = slot ? adapter_slots_number(g->slots, slot) : 0};
 }
@@ -518,7 +519,7 @@ bool engine_is_idle(const engine *g)
     return admission_last(g->admission) == NULL;
 }
 
-/* A full step's worth of prompts, and a few tokens for each of them. */
+/* Runs a full step's worth of prompts, and a few tokens for each of them. */
 static int run_for_nobody(engine *g, err *e)
 {
     int room = engine_sizes_within((double)g->opt.n_pages * g->opt.page_len / 2, 1, g->opt.prefill_rows);

@@ -7,7 +7,7 @@
 #include "backend/group.h"
 #include "base/mem.h"
 
-enum { PROBED_PAGES = 16, PROBES = 3 };
+enum { PROBED_PAGES = 16, PROBES = 3 }; /* pages of a probe at most; probes, of which the last counts */
 static const double KEEP = 0.9; /* moving average of a page's time: weight of what is known, per batch that ended */
 
 /* Batches of moves under way, the oldest first. is_done, slowest: which devices have done the oldest, and how long the
@@ -31,7 +31,8 @@ struct host_tier {
     double page_seconds; /* of LANE_IN */
 };
 
-/* Claims host memory on each of the devices, for `want` pages or half as many, and so on. False: not for one. */
+/* Claims host memory on each of the devices, for `want` pages or half as many, and so on. Returns false when there is
+ * none for a single page. */
 static bool claim(host_tier *t, int want)
 {
     int n_devices = group_devices(t->first);
@@ -137,7 +138,7 @@ host_tier *host_tier_new(backend *first, const kv_cache *kv, size_t bytes)
     double want = (double)bytes / (double)kv_page_bytes(kv) / group_devices(first);
     host_tier *t = XNEW(host_tier);
     *t = (host_tier){.first = first, .kv = kv};
-    if (!claim(t, want < 1e8 ? (int)want : (int)1e8)) {
+    if (!claim(t, want < 1e8 ? (int)want : (int)1e8)) { /* numbers of pages are ints */
         free(t);
         return NULL;
     }

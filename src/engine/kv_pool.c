@@ -325,7 +325,8 @@ kv_found kv_pool_find(const kv_pool *p, kv_key root, const int *token, int n)
     return f;
 }
 
-/* Takes a page of the device for a content on the host and queues the copy. It is found there from now on. */
+/* Takes a page of the device for a content on the host and queues the copy. The content is found on the device from now
+ * on. */
 static int fetch(kv_pool *p, int host)
 {
     int number = take_page(p);

@@ -17,7 +17,7 @@ enum { FEW_ROWS = 16 }; /* fewer are not worth a place in a step unless they end
 
 /* Rows of a step before any was measured; how many times the most rows measured a step may have. */
 enum { FIRST_ROWS = 64, GROWTH = 4 };
-enum { SWEEPS = 16 };
+enum { SWEEPS = 16 }; /* of coordinate descent, for each step that is learnt from */
 
 /* Units of the inputs, chosen to give coefficients of one magnitude. */
 static const double DECODES = 32, ROWS = 256, DECODE_READS = 32 * 512, PROMPT_READS = 256 * 512;
@@ -70,8 +70,8 @@ static void solve(step_fit *f)
         }
 }
 
-/* weight: one over the square of the whole step's time, so that errors are relative and a step that was held up hardly
- * counts. */
+/* Learns that these inputs took so long. weight: one over the square of the whole step's time, so that errors are
+ * relative and a step that was held up hardly counts. */
 static void fit_add(step_fit *f, const double in[3], double seconds, double weight)
 {
     for (int i = 0; i < 3; i++) {
@@ -136,8 +136,8 @@ double row_budget_rows_time(const row_budget *b, int n_done, int n)
 static bool fits(const row_budget *b, const step_work *w, int n_done, int n)
 {
     step_work more = with_rows(w, n_done, n);
-    int guessed = b->most_rows * GROWTH > FIRST_ROWS ? b->most_rows * GROWTH : FIRST_ROWS;
-    return more.n_rows <= guessed && row_budget_predict(b, &more) <= limit_of(b, w);
+    int trusted = b->most_rows * GROWTH > FIRST_ROWS ? b->most_rows * GROWTH : FIRST_ROWS;
+    return more.n_rows <= trusted && row_budget_predict(b, &more) <= limit_of(b, w);
 }
 
 /* The largest number of rows, up to n, that fits. */

@@ -13,7 +13,7 @@
 #include "frontend/call_state.h"
 
 #define MAX_PREPARED_AT_ONCE (16 << 10) /* bytes of a body: some 2 ms */
-#define MAX_WEIGHED (2 << 10)           /* bytes of one that is parsed even if its tenant is over a limit */
+#define MAX_PARSED_FIRST (2 << 10)      /* bytes of one that is parsed even if its tenant is over a limit */
 
 /* Finds out what the call names: the base model, an adapter, or nothing, which is an error. */
 static int find_model(call *c, api_error *e)
@@ -25,11 +25,11 @@ static int find_model(call *c, api_error *e)
     return c->kind == CATALOG_NOTHING ? api_error_no_model(e, c->p->asked.model) : 0;
 }
 
-/* Sets the error of an adapter that cannot be served; what: why. */
-static int refuse_adapter(const call *c, const err *what, api_error *e)
+/* Sets the error of an adapter that cannot be served. Returns -1. */
+static int refuse_adapter(const call *c, const err *why, api_error *e)
 {
     return api_error_set(e, 400, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s",
-                         c->p->asked.model, what->msg);
+                         c->p->asked.model, why->msg);
 }
 
 static void add_header(void *ctx, const char *name, const char *value)
@@ -86,12 +86,12 @@ static int check_tenant(call *c, size_t n, api_error *e)
         return 0;
     if (tenant_check_calls(c->who, c->s->max_calls, e))
         return -1;
-    return n > MAX_WEIGHED || c->shape->prompt_only ? tenant_check(c->who, loop_now(c->s->on), 1, 0, e) : 0;
+    return n > MAX_PARSED_FIRST || c->shape->prompt_only ? tenant_check(c->who, loop_now(c->s->on), 1, 0, e) : 0;
 }
 
 static void read_body(call *c, charged_buf *body);
 
-/* Goes on with a call whose adapter has been fetched to this host; why: it could not be. */
+/* Goes on with a call whose adapter has been fetched to this host; why: NULL, or why it could not be. */
 static void on_fetched(void *ctx, const err *why)
 {
     call *c = ctx;
@@ -176,6 +176,7 @@ static int check_call(const service *s, api_error *e)
     return 0;
 }
 
+/* Has the body prepared: at once if that is soon done, else on a thread. Takes body. */
 static void read_body(call *c, charged_buf *body)
 {
     api_error e;

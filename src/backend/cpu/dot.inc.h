@@ -22,7 +22,7 @@ enum {
     DOT_ROWS = VLEN == 16 ? 8 : 4,
     AHEAD_COLS = 8,    /* how far before its use dot() prefetches a weight */
     IN_ORDER_ROWS = 2, /* up to so many rows of x dot() prefetches in order: see prefetch_in_order() */
-    LONG_ROW = 4096,   /* bytes of a row of weights from which on it then prefetches the next tile, not the one after */
+    LONG_ROW = 4096,   /* bytes: with rows of weights this long it then prefetches the next tile, else the one after */
     DEPTH = 1024,      /* x tile: 24 KiB of L1; weights: 128 KiB of L2 */
     BLOCK_TILES = 16,  /* row tiles whose lanes are kept at once: up to 192 KiB */
 };
@@ -82,10 +82,10 @@ INLINE int dot_cols(int mr)
     return mr <= TILE_ROWS ? TILE_COLS : 3;
 }
 
-/* Prefetches the tile `ahead`, line by line, as many bytes in a step (of VLEN columns, from j on) as a tile has in it.
- * Rows adjoin, but for those of a model split among ranks, where some of the lines are another rank's. With one or two
- * rows of x memory is what dot() waits for: on a Zen 5, one row is 12 to 20 % faster in order than with the same columns
- * of four rows side by side, two are 7 %, three the same, more are slower (docs/lab/cpu.md). */
+/* Prefetches the tile `ahead`, line by line: for the step of VLEN elements from j on, as many bytes as a tile has in a
+ * step. Rows adjoin, but for those of a model split among ranks, where some of the lines are another rank's. With one
+ * or two rows of x memory is what dot() waits for: on a Zen 5, one row is 12 to 20 % faster in order than with the same
+ * elements of four rows side by side, two are 7 %, three the same, more are slower (docs/lab/cpu.md). */
 INLINE void prefetch_in_order(const dtype t, const char *first_row, int j, uintptr_t ahead)
 {
     const size_t size = dtype_size(t), step_bytes = TILE_COLS * VLEN * size;
@@ -293,8 +293,8 @@ static void finish_group(const dot_job *d, int row0, int mr, int col0, int n, co
     }
 }
 
-/* The TILE_COLS weight rows from col on, for mr rows of x. Past the last, that one is repeated, and the results are
- * dropped. */
+/* The TILE_COLS weight rows from col on, for mr rows of x, and what to prefetch meanwhile. Past the last row, that one
+ * is repeated, and the results are dropped. */
 static tile_weights weights_of_tile(const dot_job *d, int col, int mr)
 {
     tile_weights w;
@@ -304,13 +304,13 @@ static tile_weights weights_of_tile(const dot_job *d, int col, int mr)
         w.scale[c] = d->w_scale ? d->w_scale + row : NULL;
     }
     bool near = mr <= IN_ORDER_ROWS && d->w_stride * dtype_size(d->w_type) >= LONG_ROW;
-    const void *then = w.row[0];
+    const void *prefetched = w.row[0];
     int next = col + (near ? TILE_COLS : AHEAD_COLS);
     if (next < d->n)
-        then = row_at(d->w, (size_t)next, d->w_stride, d->w_type);
+        prefetched = row_at(d->w, (size_t)next, d->w_stride, d->w_type);
     else if (d->next)
-        then = row_at(d->next, (size_t)(next - d->n), d->w_stride, d->w_type);
-    w.ahead = (uintptr_t)then - (uintptr_t)w.row[0];
+        prefetched = row_at(d->next, (size_t)(next - d->n), d->w_stride, d->w_type);
+    w.ahead = (uintptr_t)prefetched - (uintptr_t)w.row[0];
     return w;
 }
 

@@ -48,7 +48,7 @@ template <bool F8, typename T> __device__ constexpr int kv_size()
 /* Returns the scales of an F8 block of keys or values, which lie behind its numbers. `at`: the block's first byte. */
 template <typename T> __device__ __forceinline__ const float *kv_scales(const attention_call<T> &a, const char *at)
 {
-    return (const float *)(at + (a.page_len * a.h.head_dim + 3) / 4 * 4);
+    return (const float *)(at + fp8_numbers_bytes(a.page_len, a.h.head_dim));
 }
 
 /* Returns the block of keys that holds `position` of a sequence with these pages. */

@@ -98,19 +98,19 @@ template <int N> static __device__ __forceinline__ tile_range tile_range_of(cons
 template <typename T>
 static __device__ __forceinline__ hopper_work claim_work(const attention_call<T> &a, const hopper_plan &plan)
 {
-    int n_items = a.s.n[COUNT_PREFILL_TILES], i = 0;
+    int n_tiles = a.s.n[COUNT_PREFILL_TILES], i = 0;
     if ((threadIdx.x & 31) == 0)
         i = atomicAdd(&plan.work->taken, 1);
     i = __shfl_sync(0xffffffffu, i, 0);
     hopper_work w = {};
-    if (i >= n_items * a.h.n_heads)
+    if (i >= n_tiles * a.h.n_heads)
         return w;
-    int section = i / (n_items * plan.heads_in_l2), within = i - section * n_items * plan.heads_in_l2,
-        item = within / plan.heads_in_l2;
-    prefill_tile it = a.s.prefill[item];
+    int section = i / (n_tiles * plan.heads_in_l2), within = i - section * n_tiles * plan.heads_in_l2,
+        tile = within / plan.heads_in_l2;
+    prefill_tile it = a.s.prefill[tile];
     w.row = it.row;
     w.n_rows = it.n_rows;
-    w.head = section * plan.heads_in_l2 + within - item * plan.heads_in_l2;
+    w.head = section * plan.heads_in_l2 + within - tile * plan.heads_in_l2;
     w.first = a.s.position[it.row];
     w.end = w.first + it.n_rows;
     w.pages = a.s.page_indptr[it.seq];

@@ -112,7 +112,7 @@ typedef struct {
 } cuda_backend;
 
 #define FUSED_ROWS 64  /* rows that linear_skinny.cuh multiplies at once */
-#define HEAVY_RANKS 96 /* see HEAVY_GRID_Z (cuda_sgmv.cu) and SLICED_ROWS (cuda_step.c) */
+#define HEAVY_RANKS 96 /* of all parts of a site: see HEAVY_GRID_Z (cuda_sgmv.cu) and SLICED_ROWS (cuda_step.c) */
 #define FP8_SCRATCH ((size_t)128 << 20)
 
 /* Whether an F8 matrix of this shape is stored in slabs (fp8.cuh). */

@@ -17,7 +17,7 @@
  * of B in 16 bytes. Rows of one adapter are adjacent, and the warps of a block own the same columns of
  * adjacent rows where possible: they find B in L1.
  *
- * A warp reads B in turns of a few rows, each a latency, so that many ranks take long while the rest of the GPU
+ * A warp has only a few rows of B in flight, so that many ranks cost it many latencies while the rest of the GPU
  * is idle. Where an adapter is large and the rows alone do not keep the GPU busy (step_shape.heavy), the ranks
  * are therefore divided among a group of SLICES warps of a block: each multiplies its slice, and the first adds
  * up their sums and goes on alone. */
@@ -29,19 +29,22 @@ enum {
     WARP_COLS = 32 * LANE_COLS,
     BLOCK_WARPS = 4,
     MAX_SLICES = 4,
-    ROPE_BLOCKS = 7, /* on an SM at once */
+    /* Blocks of a kernel that an SM runs at once, for __launch_bounds__: */
+    ROPE_BLOCKS = 7,
+    ROWS_BLOCKS = 7,
     SILU_BLOCKS = 4,
-    NORM_WARPS = 8, /* of a block, at most */
+    SILU_BLOCKS_4_AHEAD = 7,
     NORM_BLOCKS = 3,
-    SLICED_NORM_WARPS = 16,
     SLICED_NORM_BLOCKS = 2,
+    NORM_WARPS = 8, /* of a block, at most */
+    SLICED_NORM_WARPS = 16,
     RANKS = 64, /* ranks of v in shared memory at once, for each slice */
 };
 
 /* Returns the warps for a row of `cols` columns. */
 static int warps_across(int cols)
 {
-    return (cols + WARP_COLS - 1) / WARP_COLS;
+    return divide_up(cols, WARP_COLS);
 }
 
 /* Where the adapters of a site and v are. */
@@ -152,9 +155,9 @@ static __device__ __forceinline__ void start_product(lane_product<T, AHEAD, SLIC
     p.b += (size_t)(SLICES - 1) * AHEAD * out;
 }
 
-/* sum += v B at the lane's columns over the AHEAD ranks from `from` on; v: of these ranks. As each row of B is used,
- * the slice's one AHEAD rows on is prefetched. (__syncwarp() keeps the compiler from doing all loads first, which would
- * take twice the registers.) */
+/* sum += v B at the lane's columns over the AHEAD ranks from `from` on; v: of these ranks. Each row of B, once used, is
+ * replaced by the one that the slice needs AHEAD rows later. (__syncwarp() keeps the compiler from doing all loads
+ * first, which would take twice the registers.) */
 template <typename T, int AHEAD, int SLICES>
 static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], lane_product<T, AHEAD, SLICES> &p,
                                                  const float *v, int from)
@@ -201,7 +204,8 @@ template <int SLICES, int GROUPS, int G = 0> static __device__ __forceinline__ v
 /* A warp's sums in shared memory: columns 0 to 3 of all lanes, then 4 to 7. */
 typedef struct { float4 cols[2][32]; } lane_sums;
 
-/* Sums that the groups of n_warps warps leave for their first: one array for each slice but the first, or one unused. */
+/* Returns how many lane_sums a block of n_warps warps has room for: one for each warp that is not the first of its
+ * group; without slices one, unused, as an array cannot be empty. */
 template <int SLICES> static __host__ __device__ __forceinline__ constexpr int sums_of(int n_warps)
 {
     return SLICES > 1 ? n_warps / SLICES * (SLICES - 1) : 1;
@@ -264,7 +268,7 @@ template <typename T> static __global__ void expand_partials_plain(T *y, int col
 template <typename T> static void run_plain(cuda_backend *cu, tensor *y, const adapted *a)
 {
     const linear *w = a->w;
-    dim3 grid((unsigned)((y->cols + 255) / 256), (unsigned)y->rows);
+    dim3 grid((unsigned)divide_up(y->cols, 256), (unsigned)y->rows);
     launch(context_of(cu), "expand", expand_partials_plain<T>, grid, 256, 0, y->data, y->cols, w->part[0].w.rows,
            w->n > 1 ? w->part[1].w.rows : 0, expansion_of(cu, a));
 }
@@ -449,8 +453,8 @@ static int norm_cluster(const cuda_backend *cu, int cols, int slices)
 }
 
 /* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a row, SLICES warps 256 columns of it; the
- * sum of squares of each 256 is sent to all blocks. When the shrink's blocks have arrived, all kernels before theirs have
- * ended: x is read then, and when the dense product has ended only delta is still to be read. */
+ * sum of squares of each 256 is sent to all blocks. When the shrink's blocks have arrived, all kernels before theirs
+ * have ended: x is read then, and when the dense product has ended only delta is still to be read. */
 template <typename T, int SLICES>
 static __global__ void __launch_bounds__(32 * (SLICES > 1 ? SLICED_NORM_WARPS : NORM_WARPS),
                                          SLICES > 1 ? SLICED_NORM_BLOCKS : NORM_BLOCKS)
@@ -544,7 +548,8 @@ void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, 
 
 /* y += v B. A block owns BLOCK_WARPS rows of 256 columns of the one projection, a warp one row. */
 template <typename T>
-static __global__ void __launch_bounds__(32 * BLOCK_WARPS, 7) expand_rows(T *y, int n_rows, int cols, expansion e)
+static __global__ void __launch_bounds__(32 * BLOCK_WARPS, ROWS_BLOCKS)
+    expand_rows(T *y, int n_rows, int cols, expansion e)
 {
     __shared__ float shared_v[BLOCK_WARPS][RANKS];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_WARPS + warp;
@@ -573,7 +578,7 @@ static __global__ void __launch_bounds__(32 * BLOCK_WARPS, 7) expand_rows(T *y, 
 
 template <typename T> static void run_rows(cuda_backend *cu, tensor *y, const adapted *a)
 {
-    dim3 grid((unsigned)warps_across(y->cols), (unsigned)((y->rows + BLOCK_WARPS - 1) / BLOCK_WARPS));
+    dim3 grid((unsigned)warps_across(y->cols), (unsigned)divide_up(y->rows, BLOCK_WARPS));
     launch(context_of(cu), "expand", expand_rows<T>, grid, 32 * BLOCK_WARPS, 0, y->data, y->rows, y->cols,
            expansion_of(cu, a));
 }
@@ -589,7 +594,7 @@ void cuda_expand(backend *be, tensor *y, const adapted *a, const batch *b)
 
 /* y = silu(gate + v0 B0) * (up + v1 B1). A block owns ROWS rows of 256 columns, SLICES warps one row. */
 template <typename T, int AHEAD, int SLICES>
-static __global__ void __launch_bounds__(32 * BLOCK_WARPS, AHEAD > 4 ? SILU_BLOCKS : 7)
+static __global__ void __launch_bounds__(32 * BLOCK_WARPS, AHEAD > 4 ? SILU_BLOCKS : SILU_BLOCKS_4_AHEAD)
     expand_silu(T *y, const T *gate_up, int n_rows, int cols, expansion e)
 {
     constexpr int ROWS = BLOCK_WARPS / SLICES;
@@ -641,8 +646,8 @@ template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, te
     dim3 grid((unsigned)tiles, (unsigned)divide_up(y->rows, rows));
     /* With more rows, blocks fit beside the dense product only if they have fewer registers. With several slices, 4
      * rows of B ahead were not tried. */
-    auto whole = y->rows <= 32 ? expand_silu<T, 8, 1> : expand_silu<T, 4, 1>;
-    auto kernel = slices == 4 ? expand_silu<T, 8, 4> : slices == 2 ? expand_silu<T, 8, 2> : whole;
+    auto unsliced = y->rows <= 32 ? expand_silu<T, 8, 1> : expand_silu<T, 4, 1>;
+    auto kernel = slices == 4 ? expand_silu<T, 8, 4> : slices == 2 ? expand_silu<T, 8, 2> : unsliced;
     launch(context_of(cu), "expand_silu_mul", kernel, grid, 32 * BLOCK_WARPS, 0, y->data, gate_up->data, y->rows,
            y->cols, expansion_of(cu, a));
 }

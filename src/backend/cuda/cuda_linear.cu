@@ -65,8 +65,8 @@ static int padded_rows(int m)
 /* Returns the tile height with which each of `slots` clusters has the same number of tiles, as few as possible. */
 static int tile_rows_for(int n, int slots)
 {
-    int turns = divide_up(n, slots * SKINNY_TILE);
-    return divide_up(divide_up(n, slots * turns), 8) * 8;
+    int each = divide_up(n, slots * SKINNY_TILE);
+    return divide_up(divide_up(n, slots * each), 8) * 8;
 }
 
 /* Chooses the smallest clusters whose tiles have MIN_TILE_ROWS rows or more: a warpgroup multiplies 64 rows in any

@@ -6,11 +6,11 @@
  *
  *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences | splits, work items | pages
  *
- * A batch of decodes only is padded to one of a few sizes. Each size has two kinds, without and with large adapters,
- * for which grids are finer; above FUSED_ROWS, where adapters have kernels of their own, a third is without those. The
- * first invocation of a kind runs op by op (so that everything lazy is set up), the second is captured into a CUDA
- * graph, all later ones replay it. The rows of short prompts run as decodes too, each of which sees one position more
- * than the one before. */
+ * A batch of decodes only is padded to one of a few sizes. Invocations of a size are of two kinds, without and with
+ * large adapters, for which grids are finer; above FUSED_ROWS, where adapters have kernels of their own, there is a
+ * third kind, without these kernels. The first invocation of a kind runs op by op (so that everything lazy is set up),
+ * the second is captured into a CUDA graph, all later ones replay it. The rows of short prompts run as decodes too,
+ * each of which sees one position more than the one before. */
 #include "backend/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -19,18 +19,20 @@
 #include "base/lpt.h"
 #include "base/mem.h"
 
-/* Prompts are short if their rows together see at most this many positions, all of which are read for every row. */
+/* Prompts are short if their rows together read at most this many positions: as a decode, each row reads by itself all
+ * positions that it sees. */
 enum { SHORT_READS = 4096 };
 
-/* In steps with prompts and at most this many rows, adapters cost less with tiles of SGMV_TILE rows and the expand a
- * kernel of its own. Steps of 7B and 8B with one adapter: 102 rows 6.5 instead of 7.4 ms, 338 rows 10.1 instead of
+/* In steps with prompts and at most this many rows, adapters cost less with tiles of SGMV_TILE rows and an expand that
+ * is a kernel of its own. Steps of 7B and 8B with one adapter: 102 rows 6.5 instead of 7.4 ms, 338 rows 10.1 instead of
  * 10.9, 505 rows the same, 705 rows 18.4 instead of 17.9 (docs/lab/prompts.md). */
 enum { PROMPT_TILES_FROM = 512 };
 
-/* A fused expand divides the ranks of each row if an adapter has over HEAVY_RANKS and the batch has fewer ranks than
- * this many rows of that adapter would have: with more, the rows alone keep the GPU busy. 8B, Distinct, ms: ranks 3,
- * 17, 50 and 128 mixed, 8 rows 5.21 instead of 6.27, 24 rows 7.34 instead of 8.23, 48 rows 11.0 instead of 11.6; all of
- * rank 64, 8 rows 5.09 instead of 5.36, but from 32 rows on slower (docs/lab/decode-grid.md). */
+/* A fused expand divides the ranks of each row among warps (cuda_expand.cu) if an adapter has over HEAVY_RANKS at a
+ * site and all rows together have fewer ranks than this many rows of the largest adapter: with more, the rows alone
+ * keep the GPU busy. Steps of 8B, each row with an adapter of its own, ms: ranks 3, 17, 50 and 128 mixed, 8 rows 5.21
+ * instead of 6.27, 24 rows 7.34 instead of 8.23, 48 rows 11.0 instead of 11.6; all of rank 64, 8 rows 5.09 instead of
+ * 5.36, but from 32 rows on slower (docs/lab/decode-grid.md). */
 enum { SLICED_ROWS = 20 };
 
 /* The cost of a work item of attention beside its positions, in positions: an estimate, of which no measurement is
@@ -215,12 +217,12 @@ static int by_length(const void *a, const void *b)
     return x->len != y->len ? y->len - x->len : x->row != y->row ? x->row - y->row : x->index - y->index;
 }
 
-/* Cuts a prefill's rows into query tiles of up to `tile` rows. Returns how many. */
-static int add_prefill_tiles(prefill_tile *to, int seq, int row, int n_rows, int tile)
+/* Cuts a prefill's rows into query tiles of up to tile_rows rows. Returns how many. */
+static int add_prefill_tiles(prefill_tile *to, int seq, int row, int n_rows, int tile_rows)
 {
     int n = 0;
-    for (int r = 0; r < n_rows; r += tile)
-        to[n++] = (prefill_tile){seq, row + r, n_rows - r < tile ? n_rows - r : tile};
+    for (int r = 0; r < n_rows; r += tile_rows)
+        to[n++] = (prefill_tile){seq, row + r, n_rows - r < tile_rows ? n_rows - r : tile_rows};
     return n;
 }
 
@@ -246,22 +248,24 @@ static int add_splits(const cuda_backend *cu, decode_split *to, decode_split it)
     return it.count;
 }
 
+/* Fills in pages, slots and the work of attention: query tiles of the prefills that run as prefills, KV splits of all
+ * other rows. */
 static void fill_sequences(const cuda_backend *cu, const batch *b, const step_block *h, step_shape *shape)
 {
     int n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills],
         page_len = cu->limit.page_len;
-    int n_decode = 0, n_prefill = 0, tile = cuda_prefill_rows(cu, &cu->limit);
+    int n_decode = 0, n_prefill = 0, tile_rows = cuda_prefill_rows(cu, &cu->limit);
     for (int s = 0; s < n_seqs; s++) {
         bool is_prefill = s < b->n_prefills;
         int row = is_prefill ? b->prefill_indptr[s] : first_decode + s - b->n_prefills;
         int n_rows = is_prefill ? b->prefill_indptr[s + 1] - row : 1;
         fill_slots(h->kv_slot, b, b->page + b->page_indptr[s], row, n_rows, page_len);
-        bool whole = is_prefill && !shape->decode_only;
-        if (whole) {
-            n_prefill += add_prefill_tiles(h->prefill + n_prefill, s, row, n_rows, tile);
+        bool as_prefill = is_prefill && !shape->decode_only;
+        if (as_prefill) {
+            n_prefill += add_prefill_tiles(h->prefill + n_prefill, s, row, n_rows, tile_rows);
             shape->prefill_positions += b->position[row] + n_rows;
         }
-        for (int r = row; !whole && r < row + n_rows; r++)
+        for (int r = row; !as_prefill && r < row + n_rows; r++)
             n_decode += add_splits(
                 cu, h->decode + n_decode,
                 (decode_split){
@@ -302,6 +306,7 @@ static bool has_lora(const segments *segs)
     return false;
 }
 
+/* Fills in the rows and outputs that a batch of decodes is padded with. */
 static void fill_padding(const step_block *h, const batch *b, const step_shape *shape)
 {
     for (int r = b->n_rows; r < shape->n_rows; r++) {
@@ -426,18 +431,18 @@ invocation cuda_begin(backend *be, const batch *b, const void *owner)
 {
     cuda_backend *cu = cuda_of(be);
     step_store *s = cu->store;
-    unsigned turn = s->n_begun++ % 2;
-    const step_block *h = &s->host[turn];
+    unsigned which = s->n_begun++ % 2;
+    const step_block *h = &s->host[which];
     CHECK(b->n_rows <= cu->limit.max_rows && b->n_out <= cu->limit.max_out);
     CHECK(b->n_prefills + b->n_decodes <= cu->limit.max_sequences);
     CHECK(b->page_indptr[b->n_prefills + b->n_decodes] <= cu->limit.max_pages);
     cuda_use(cu);
-    cuda_keep(cu, cudaEventSynchronize(s->copied[turn]), "begin");
+    cuda_keep(cu, cudaEventSynchronize(s->copied[which]), "begin");
     fill(cu, b, h);
     schedule_attention(cu, h);
     size_t bytes = (size_t)((char *)(h->page + b->page_indptr[b->n_prefills + b->n_decodes]) - h->begin);
     cuda_keep(cu, cudaMemcpyAsync(s->device.begin, h->begin, bytes, cudaMemcpyHostToDevice, cu->stream), "begin");
-    cuda_keep(cu, cudaEventRecord(s->copied[turn], cu->stream), "begin");
+    cuda_keep(cu, cudaEventRecord(s->copied[which], cu->stream), "begin");
     bool replayed = cu->shape.decode_only && start_decodes(cu, owner);
     return (invocation){.n_rows = cu->shape.n_rows, .n_out = cu->shape.n_out, .replayed = replayed};
 }

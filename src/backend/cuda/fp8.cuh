@@ -72,6 +72,12 @@ static __device__ __forceinline__ float fp8_scale(float most)
     return most > 0x1p-100f ? most / FP8_MAX : 1.0f;
 }
 
+/* Returns the bytes of the numbers of an F8 KvCache's block, behind which its scales lie (kv_numbers_bytes()). */
+static __device__ __forceinline__ int fp8_numbers_bytes(int page_len, int head_dim)
+{
+    return (page_len * head_dim + 3) / 4 * 4;
+}
+
 /* A head's key (kind 0) or value (1) in an F8 KvCache: its numbers and its scale in a row's slot. */
 typedef struct {
     uint8_t *numbers;
@@ -81,7 +87,7 @@ typedef struct {
 static __device__ __forceinline__ fp8_slot fp8_slot_at(const kv_cache &kv, int slot, int layer, int kind, int head)
 {
     size_t block = kv_block(kv, slot, layer, kind, head);
-    int numbers = (kv.page_len * kv.head_dim + 3) / 4 * 4, place = slot % kv.page_len;
+    int numbers = fp8_numbers_bytes(kv.page_len, kv.head_dim), place = slot % kv.page_len;
     uint8_t *at = (uint8_t *)kv.data + block * (size_t)(numbers + 4 * kv.page_len);
     return {at + place * kv.head_dim, (float *)(at + numbers) + place};
 }

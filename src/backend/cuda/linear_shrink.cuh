@@ -23,9 +23,9 @@ typedef struct {
 typedef struct {
     const void *a[MAX_PARTS];
     float scale[MAX_PARTS];
-    int end[MAX_PARTS]; /* ranks of the parts up to this one, it included */
+    int end[MAX_PARTS]; /* ranks of parts 0 to i */
     int row, n_rows;
-    int work_end; /* work items of this tile and of those before it */
+    int work_end; /* work items of this tile and of those before it, set by describe_tiles() */
 } shrink_tile;
 
 static __device__ __forceinline__ shrink_tile tile_at(const shrink_job &job, int index)
@@ -88,9 +88,9 @@ template <typename T, bool WIDE> static __device__ __forceinline__ uint4 load_8(
     }
 }
 
-/* The shrink alone: a warp multiplies 8 ranks of a tile over one split, straight from global memory. The order of the
- * inputs within 32 does not matter to the sum, so lane 4 g + t feeds the 8 adjacent ones from 8 t on, which it loads at
- * once, of A and x alike. */
+/* The shrink alone: a warp multiplies 8 ranks of a tile over one split, straight from global memory. A product may sum
+ * over k in any order that A and x share, so of every 32 inputs lane 4 g + t has the 8 adjacent ones from 8 t on, which
+ * it loads at once. All lanes loop equally often, as mma needs the whole warp. */
 template <typename T, bool WIDE>
 static __device__ void shrink_ranks(const shrink_job &job, const shrink_tile &tile, int split, int rank)
 {
@@ -112,16 +112,17 @@ static __device__ void shrink_ranks(const shrink_job &job, const shrink_tile &ti
     store_v(job, tile, split, rank, d);
 }
 
-/* The shrink beside a dense product. An SM's loads wait behind all that the product has requested, several us, so
- * everything is read ahead of its use by bulk copies. A producer warp puts the tiles' descriptions into shared memory
- * and then copies into a ring; a consumer warp multiplies. A work item is (tile, up to 16 or 24 ranks, split), numbered
- * in this order with splits innermost; a block takes every gridDim.x-th. A stage is up to RING_CHUNK inputs of
- * RING_ROWS rows: 16 of A, then 16 of x; or, where the tile has 8 rows at most, 24 and 8. */
+/* The shrink beside a dense product. An SM's loads queue for microseconds behind all that the product has requested, so
+ * everything is prefetched by bulk copies. A producer warp puts the tiles' descriptions into shared memory and then
+ * copies A and x into a ring; a consumer warp multiplies. A work item is (tile, up to 16 or 24 ranks, split), numbered
+ * in this order with splits innermost; a block has every gridDim.x-th. A stage is up to RING_CHUNK inputs of RING_ROWS
+ * rows: 16 of A, then 16 of x; or, where the tile has 8 rows at most, 24 and 8. `in` is a multiple of 64
+ * (fits_skinny()), and so are the inputs of each stage. */
 enum {
     RING_ROWS = 32,
     RING_CHUNK = 512,
     RING_ROW_BYTES = 2 * RING_CHUNK + 16, /* 16 more, so that a column of 8 rows is in different banks */
-    RING_STAGES = 2,
+    RING_STAGES = 2,                      /* measured, as RING_CHUNK: docs/lab/decode-grid.md */
     RING_MAX_RANKS = 24,
 };
 
@@ -155,24 +156,24 @@ static __device__ __forceinline__ int ranks_at_once(const shrink_tile &t)
     return t.n_rows > 8 ? 16 : RING_MAX_RANKS;
 }
 
-/* Describes the tiles in shared memory, a lane each. Returns the number of all work items. */
+/* Describes the tiles in shared memory, a lane each; work_end is a prefix sum. Returns the number of all work items. */
 static __device__ __forceinline__ int describe_tiles(const shrink_job &job, shrink_ring *ring)
 {
-    int n_tiles = min(*job.n_tiles, (int)FUSED_ROWS), lane = threadIdx.x & 31, upto = 0;
+    int n_tiles = min(*job.n_tiles, (int)FUSED_ROWS), lane = threadIdx.x & 31, n_before = 0;
     for (int first = 0; first < n_tiles; first += 32) {
         shrink_tile t = tile_at(job, min(first + lane, n_tiles - 1));
-        int step = ranks_at_once(t), n = first + lane < n_tiles ? (rank_sum(t) + step - 1) / step * job.n_splits : 0;
+        int each = ranks_at_once(t), n = first + lane < n_tiles ? (rank_sum(t) + each - 1) / each * job.n_splits : 0;
         for (int i = 1; i < 32; i *= 2) {
             int below = __shfl_up_sync(0xffffffffu, n, i);
             n += lane >= i ? below : 0;
         }
-        t.work_end = upto + n;
+        t.work_end = n_before + n;
         if (first + lane < n_tiles)
             ring->tile[first + lane] = t;
-        upto = __shfl_sync(0xffffffffu, upto + n, 31);
+        n_before = __shfl_sync(0xffffffffu, n_before + n, 31);
     }
     __syncwarp();
-    return upto;
+    return n_before;
 }
 
 /* Returns the tile that a work item belongs to: the first whose work_end is past it. */
@@ -211,7 +212,8 @@ static __device__ __forceinline__ void describe_stage(const shrink_job &job, shr
     __syncwarp();
 }
 
-/* Start the copies of a stage's rows of A, or of x: one row per lane. */
+/* Start the copies of a stage's rows of A, or of x: one row per lane. f16 stands for both types: they are of one
+ * size. */
 static __device__ __forceinline__ void copy_a(const shrink_job &job, shrink_ring *ring, int stage)
 {
     shrink_stage *s = &ring->stage[stage];
@@ -239,7 +241,8 @@ static __device__ __forceinline__ void copy_late_x(const shrink_job &job, shrink
         copy_x(job, ring, i);
 }
 
-/* The producer warp. Its last stage has tile -1. */
+/* The producer warp. It fills the first RING_STAGES stages with A before the kernel that writes x has ended, and with x
+ * after that; all others with both at once. A last stage has tile -1. */
 static __device__ void shrink_producer(const shrink_job &job, shrink_ring *ring)
 {
     int n_work = describe_tiles(job, ring), n_chunks = max(1, (job.split_len + RING_CHUNK - 1) / RING_CHUNK),
@@ -270,9 +273,9 @@ static __device__ void shrink_producer(const shrink_job &job, shrink_ring *ring)
  * of ranks 0 to 15 and 16 to 23, or of rows 0 to 7 and 8 to 15 where the tile has more than 8. */
 typedef struct { float at[2][2][4]; } shrink_sums;
 
-/* Adds the products of one stage. A is mma's A operand, so that its m, of 16, are ranks and its n, of 8, rows. x has the
- * last 8 or 16 of the stage's 32 rows (copy_x()): third and fourth are its rows 16 to 23, ranks or rows of x, and 24 to
- * 31. MANY_ROWS: the tile has more than 8. */
+/* Adds the products of one stage. mma's m (16) counts ranks, its n (8) rows of x. Of the stage's 32 rows, the first 16
+ * are ranks, the third 8 are ranks or, with MANY_ROWS, rows of x, and the fourth 8 are the last rows of x. MANY_ROWS:
+ * the tile has more than 8. */
 template <typename T, bool MANY_ROWS>
 static __device__ __forceinline__ void multiply_shrink_stage(shrink_sums &d, const shrink_stage *stage)
 {

@@ -32,7 +32,7 @@
 enum weights_kind { AS_ACT, FP8_ROW_SCALES, FP8_BLOCK_SCALES };
 
 enum {
-    SKINNY_ROWS = 64,                                 /* of x, at most */
+    SKINNY_ROWS = FUSED_ROWS,                         /* of x, at most */
     SKINNY_TILE = 256,                                /* rows of W, at most */
     SKINNY_THREADS = SKINNY_TILE / 64 * 128 + 3 * 32, /* consumers; the producer's warp and the shrink's two */
     /* A pretended block size for __launch_bounds__: it caps registers at 72 (65536 / 896, rounded down to a multiple of
