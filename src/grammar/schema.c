@@ -42,7 +42,7 @@ int schema_count(schema *s, const json_t *member, const char *keyword, int other
         return otherwise;
     if (!json_is_number(v) || x < 0 || x != floor(x))
         build_fail(s->b, "\"%s\" must be a whole number that is not negative", keyword);
-    return x > 1e9 ? 1000000000 : (int)x;
+    return x > ANY_COUNT ? ANY_COUNT : (int)x;
 }
 
 /* References. */
