@@ -54,14 +54,6 @@ static catalog *new_catalog(const char *base, int n)
     return c;
 }
 
-static bool is_adapter_dir(const char *dir)
-{
-    char *path = path_join(dir, "adapter_config.json");
-    bool is = file_exists(path);
-    free(path);
-    return is;
-}
-
 static int add_given(catalog *c, const char *arg, err *e)
 {
     size_t n_name;
@@ -70,8 +62,8 @@ static int add_given(catalog *c, const char *arg, err *e)
         return -1;
     if (!utf8_is_valid(arg, n_name))
         return err_set(e, "--adapter %s: the name is not UTF-8", arg);
-    if (!is_adapter_dir(dir))
-        return err_set(e, "--adapter %s: there is no adapter_config.json in that directory", arg);
+    if (!adapter_files_are_in(dir))
+        return err_set(e, "--adapter %s: there is no %s in that directory", arg, adapter_file_name[FILE_CONFIG]);
     c->name[c->n] = xstrndup(arg, n_name);
     c->given_dir[c->n++] = xstrdup(dir);
     return 0;
@@ -134,7 +126,7 @@ static char *folder_in(const char *dir, const char *name)
 {
     char *path = path_child(dir, name), *folder = path ? path_resolve(path) : NULL;
     free(path);
-    if (folder && is_adapter_dir(folder))
+    if (folder && adapter_files_are_in(folder))
         return folder;
     free(folder);
     return NULL;
@@ -244,7 +236,7 @@ char *catalog_dir(const catalog *c, const char *name)
     registered r;
     if (folder || !copy_registered(c, name, &r))
         return folder;
-    if (is_adapter_dir(r.dir))
+    if (adapter_files_are_in(r.dir))
         folder = xstrdup(r.dir);
     registered_deinit(&r);
     return folder;

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "model/adapter.h"
 #include "registry/adapter_arg.h"
+#include "registry/adapter_files.h"
 #include "registry/disk_cache.h"
 #include "registry/registry.h"
 #include "worker/adapter_key.h"
@@ -17,11 +18,8 @@
 static char *find_in(const char *dir, const char *name)
 {
     char *path = path_child(dir, name), *folder = path ? path_resolve(path) : NULL;
-    char *config = folder ? path_join(folder, "adapter_config.json") : NULL;
-    bool there = config && file_exists(config);
-    free(config);
     free(path);
-    if (there)
+    if (folder && adapter_files_are_in(folder))
         return folder;
     free(folder);
     return NULL;
