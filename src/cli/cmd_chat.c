@@ -162,7 +162,7 @@ static int load_templates(talk *k, const chat_args *a, err *e)
         return -1;
     if (k->l.adapters.n && !a->template_file) {
         e->msg[0] = '\0';
-        k->own = chat_template_load_over(strchr(a->engine.adapters.items[0], '=') + 1, k->base, e);
+        k->own = chat_template_load_over(k->l.adapters.dir[0], k->base, e);
         if (!k->own && e->msg[0])
             return -1;
     }
