@@ -559,6 +559,17 @@ typedef struct {
     size_t n;
 } resident_list;
 
+static Tier wire_tier(adapter_tier tier)
+{
+    switch (tier) {
+    case TIER_DEVICE: return TIER__DEVICE;
+    case TIER_HOST: return TIER__HOST;
+    case TIER_DISK: return TIER__DISK;
+    }
+    CHECK(!"an adapter_tier");
+    return TIER__DISK;
+}
+
 static void add_resident(void *ctx, const adapter_resident *r)
 {
     resident_list *l = ctx;
@@ -570,8 +581,8 @@ static void add_resident(void *ctx, const adapter_resident *r)
     Resident *to = l->list[l->n] = &l->at[l->n];
     *to = (Resident)RESIDENT__INIT;
     to->digest = (ProtobufCBinaryData){.data = l->of[l->n].byte, .len = DIGEST_BYTES};
-    to->tier = r->tier;
-    to->from = r->from;
+    to->tier = wire_tier(r->tier);
+    to->from = wire_tier(r->from);
     to->micros = (uint64_t)(r->seconds * 1e6);
     l->n++;
 }
