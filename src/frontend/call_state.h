@@ -74,7 +74,7 @@ void call_close_choice(call *c, choice *k);
 void call_fail(call *c, const api_error *e);
 void call_finish(call *c);             /* all choices are complete */
 void call_send_prompt_tokens(call *c); /* the prompt's tokens are all that was asked for */
-void call_on_client_gone(void *call, reply_loss why);
+void call_on_client_gone(void *call, client_loss why);
 api_usage call_usage(const call *c);
 
 #endif

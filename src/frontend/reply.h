@@ -9,10 +9,9 @@
 #include <stddef.h>
 
 #include "base/buf.h"
+#include "net/client_loss.h"
 
 typedef struct reply reply;
-
-typedef enum { CLIENT_LEFT, CLIENT_DOES_NOT_READ } reply_loss;
 
 typedef struct {
     void (*add_header)(reply *, const char *name, const char *value);
@@ -29,7 +28,7 @@ typedef struct {
 struct reply {
     const reply_ops *ops;
     const char *client; /* borrowed: while the reply lives */
-    void (*gone)(void *ctx, reply_loss why);
+    void (*gone)(void *ctx, client_loss why);
     void *ctx;
 };
 

@@ -211,7 +211,7 @@ static void tell_list(void *ctx, const buf *json)
     free(w);
 }
 
-static void on_asker_gone(void *ctx, http_loss why)
+static void on_asker_gone(void *ctx, client_loss why)
 {
     (void)why;
     list_wish *w = ctx;
@@ -253,7 +253,7 @@ static void tell_stored(void *ctx, int status, const buf *json)
     free(w);
 }
 
-static void on_wish_gone(void *ctx, http_loss why)
+static void on_wish_gone(void *ctx, client_loss why)
 {
     (void)why;
     store_wish *w = ctx;
@@ -314,7 +314,7 @@ static void tell_changed(void *ctx, int status, const buf *json)
     free(w);
 }
 
-static void on_changer_gone(void *ctx, http_loss why)
+static void on_changer_gone(void *ctx, client_loss why)
 {
     (void)why;
     adapter_change *w = ctx;

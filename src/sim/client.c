@@ -173,7 +173,7 @@ void client_ask(client *c, service *s, tenant *who, uint64_t content)
     call_start(s, who, &c->base, &body, &shape_completions, "/v1/completions", "");
 }
 
-void client_leave(client *c, reply_loss how)
+void client_leave(client *c, client_loss how)
 {
     end_with(c, CLIENT_CANCELLED);
     c->base.gone(c->base.ctx, how);
