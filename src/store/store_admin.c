@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "store/transaction.h"
 
-enum { MAX_NAME = 64, MAX_ADAPTER = 256 };
+enum { MAX_ADAPTER = 256 };
 #define MAX_LIMIT INT64_C(1000000000000)
 #define AUDIT_S ((int64_t)365 * 24 * 3600) /* for which a line of the audit log is kept */
 
@@ -238,14 +238,14 @@ static bool is_name(const char *text)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     size_t n = strlen(text);
-    return n > 0 && n <= MAX_NAME && strspn(text, allowed) == n && text[0] != '.' && text[0] != '-';
+    return n > 0 && n <= STORE_MAX_NAME && strspn(text, allowed) == n && text[0] != '.' && text[0] != '-';
 }
 
 static store_result check_name(const char *what, const char *text, err *e)
 {
     if (is_name(text))
         return STORE_OK;
-    err_set(e, "a %s's name is 1 to %d letters, digits, - _ and ., and does not begin with - or .", what, MAX_NAME);
+    err_set(e, "a %s's name is 1 to %d letters, digits, - _ and ., and does not begin with - or .", what, STORE_MAX_NAME);
     return STORE_BAD;
 }
 
