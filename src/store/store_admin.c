@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "store/transaction.h"
 
-enum { MAX_ADAPTER = 256 };
+enum { MAX_ADAPTER = STORE_MAX_NAME + 1 + 200 }; /* TENANT/NAME, of the longest that registry/adapter_record.h allows */
 #define MAX_LIMIT INT64_C(1000000000000)
 #define AUDIT_S ((int64_t)365 * 24 * 3600) /* for which a line of the audit log is kept */
 
@@ -245,7 +245,8 @@ static store_result check_name(const char *what, const char *text, err *e)
 {
     if (is_name(text))
         return STORE_OK;
-    err_set(e, "a %s's name is 1 to %d letters, digits, - _ and ., and does not begin with - or .", what, STORE_MAX_NAME);
+    err_set(e, "a %s's name is 1 to %d letters, digits, - _ and ., and does not begin with - or .", what,
+            STORE_MAX_NAME);
     return STORE_BAD;
 }
 
