@@ -33,7 +33,7 @@ static const char **spare_gpus(const scheduler *s, int n_numbers, int *n)
     return uuid;
 }
 
-void signals_write_wish(buf *out, const scheduler *s, int n_numbers)
+void signals_write_advice(buf *out, const scheduler *s, int n_numbers)
 {
     if (scheduler_get_stats(s).wants_more) {
         buf_add_str(out, "up");
