@@ -11,7 +11,7 @@
 #define SIZE (1u << 20) /* its size in the fair queue, among bodies that are prepared */
 
 struct model_asker {
-    void (*tell)(void *ctx, const buf *json);
+    void (*done)(void *ctx, const buf *json);
     void *ctx;
     model_view *seen; /* kept; NULL: everything */
     TAILQ_ENTRY(model_asker) entry;
@@ -86,7 +86,7 @@ static void answer(const model_list *l, model_asker *a)
     buf some = {0};
     if (a->seen)
         write_seen(l, a->seen, &some);
-    a->tell(a->ctx, a->seen ? &some : &l->json);
+    a->done(a->ctx, a->seen ? &some : &l->json);
     buf_free(&some);
 }
 
@@ -108,7 +108,7 @@ static void clear(model_list *l)
     l->n_names = 0;
 }
 
-static void done(task *t)
+static void list_done(task *t)
 {
     model_list *l = (model_list *)t;
     for (model_asker *a; (a = TAILQ_FIRST(&l->now));) {
@@ -133,7 +133,7 @@ model_list *model_list_new(background *threads, const catalog *models, adapter_c
     model_list *l = XNEW(model_list);
     l->t.turn.size = SIZE;
     l->t.run = run;
-    l->t.done = done;
+    l->t.done = list_done;
     l->t.drop = drop;
     l->threads = threads;
     l->models = models;
@@ -159,10 +159,10 @@ void model_list_look(model_list *l)
         start(l);
 }
 
-model_asker *model_list_ask(model_list *l, model_view *seen, void (*tell_it)(void *ctx, const buf *json), void *ctx)
+model_asker *model_list_ask(model_list *l, model_view *seen, void (*done)(void *ctx, const buf *json), void *ctx)
 {
     model_asker *a = XNEW(model_asker);
-    *a = (model_asker){.tell = tell_it, .ctx = ctx, .seen = model_view_keep(seen), .is_next = true};
+    *a = (model_asker){.done = done, .ctx = ctx, .seen = model_view_keep(seen), .is_next = true};
     TAILQ_INSERT_TAIL(&l->next, a, entry);
     if (!l->running)
         start(l);
