@@ -16,7 +16,7 @@ typedef struct {
     call *owner;       /* borrowed: a choice is part of its call */
     uint64_t id;       /* at the scheduler; 0: not there */
     int index, prompt; /* number of the prompt it belongs to */
-    bool in_hand;      /* counted among its tenant's requests in flight */
+    bool in_flight;    /* counted among its tenant's requests in flight */
     bool waits;        /* it has no token yet */
     answer_rules rules;
     answer a;

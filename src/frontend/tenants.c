@@ -26,9 +26,9 @@ struct tenant {
     int in_flight, waiting; /* here */
     int64_t in_flight_elsewhere, waiting_elsewhere;
     rate requests, tokens;
-    int64_t spent_requests, spent_tokens; /* of which the store was not told yet */
-    int64_t all_requests, all_tokens;     /* what it said of all frontends; all_requests -1: nothing yet */
-    int told_in_flight, told_waiting;     /* told_in_flight -1: not known */
+    int64_t spent_requests, spent_tokens;     /* not reported yet */
+    int64_t all_requests, all_tokens;         /* what it said of all frontends; all_requests -1: nothing yet */
+    int reported_in_flight, reported_waiting; /* reported_in_flight -1: not known */
     uint64_t n_requests, n_prompt, n_output, n_refused; /* for the metrics */
 };
 
@@ -120,11 +120,11 @@ static void update(tenants *all, tenant *t, const store_directory *d, const stor
 }
 
 /* Makes a tenant. One that is not of the first directory may have been here before, with requests that the store still
- * counts: with told_in_flight -1 it is told that there are none. */
+ * counts: with reported_in_flight -1 it is reported that there are none. */
 static tenant *new_tenant(tenants *all, const char *name)
 {
     tenant *t = XNEW(tenant);
-    *t = (tenant){.in = all, .name = xstrdup(name), .all_requests = -1, .told_in_flight = all->tenant ? -1 : 0};
+    *t = (tenant){.in = all, .name = xstrdup(name), .all_requests = -1, .reported_in_flight = all->tenant ? -1 : 0};
     return t;
 }
 
@@ -394,28 +394,28 @@ bool tenants_are_busy(const tenants *all)
     return false;
 }
 
-store_load *tenants_tell(tenants *all, size_t *n)
+store_load *tenants_report_loads(tenants *all, size_t *n)
 {
-    store_load *told = XNEW_ARRAY(store_load, all->n + 1);
+    store_load *loads = XNEW_ARRAY(store_load, all->n + 1);
     *n = 0;
     for (size_t i = 0; i < all->n; i++) {
         tenant *t = all->tenant[i];
-        if (has_limits(t) && (t->spent_requests || t->spent_tokens || t->in_flight != t->told_in_flight ||
-                              t->waiting != t->told_waiting)) {
-            told[(*n)++] = (store_load){.tenant = t->name,
-                                        .requests = t->spent_requests,
-                                        .tokens = t->spent_tokens,
-                                        .in_flight = t->in_flight,
-                                        .waiting = t->waiting};
-            t->told_in_flight = t->in_flight;
-            t->told_waiting = t->waiting;
+        if (has_limits(t) && (t->spent_requests || t->spent_tokens || t->in_flight != t->reported_in_flight ||
+                              t->waiting != t->reported_waiting)) {
+            loads[(*n)++] = (store_load){.tenant = t->name,
+                                         .requests = t->spent_requests,
+                                         .tokens = t->spent_tokens,
+                                         .in_flight = t->in_flight,
+                                         .waiting = t->waiting};
+            t->reported_in_flight = t->in_flight;
+            t->reported_waiting = t->waiting;
         }
         t->spent_requests = t->spent_tokens = 0;
     }
-    return told;
+    return loads;
 }
 
-void tenants_hear(tenants *all, double now, const store_load *l, int64_t own_requests, int64_t own_tokens)
+void tenants_apply_load(tenants *all, double now, const store_load *l, int64_t own_requests, int64_t own_tokens)
 {
     tenant *t = find_name(all, l->tenant);
     if (!t)

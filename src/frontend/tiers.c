@@ -97,7 +97,7 @@ static bool is_new(const tier_gpu *before, const resident *r)
     return r->tier == TIER__DEVICE && (!old || old->tier != TIER__DEVICE || old->seconds != r->seconds);
 }
 
-void tiers_hear(tiers *t, const Residents *r)
+void tiers_update(tiers *t, const Residents *r)
 {
     resident *has = XNEW_ARRAY(resident, r->n_adapters + 1);
     size_t n = 0;

@@ -45,7 +45,7 @@ struct http_exchange {
 };
 
 struct http_conn {
-    http_exchange x; /* first: the request in hand */
+    http_exchange x; /* first: the present request */
     http_shared *s;  /* borrowed */
     int fd;
     SSL *tls; /* NULL: none */

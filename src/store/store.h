@@ -167,8 +167,8 @@ typedef struct {
     int64_t requests, prompt, cached, output; /* cached: a part of prompt */
 } store_usage;
 
-/* What a tenant has spent (requests, tokens: since the last flush in a batch), for limits per minute, and what it has
- * in hand now (in_flight, waiting). */
+/* What a tenant has spent (requests, tokens: since the last flush in a batch), for limits per minute, and how
+ * many are with it now (in_flight, waiting). */
 typedef struct {
     const char *tenant;
     int64_t requests, tokens, in_flight, waiting;
@@ -189,8 +189,8 @@ typedef struct {
 /* Applies a batch, unless it has been applied before. */
 int store_flush(store *s, const store_batch *b, err *e);
 
-/* Reads what all frontends together have ever spent, and what those other than `frontend` that have flushed lately have
- * in hand. */
+/* Reads what all frontends together have ever spent, and how many requests those other than `frontend` that have flushed
+ * lately have now. */
 int store_read_load(store *s, const char *frontend, int64_t now, void (*each)(void *ctx, const store_load *l),
                     void *ctx, err *e);
 
