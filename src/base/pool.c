@@ -94,7 +94,7 @@ static void spin(pool *p, uint32_t seen)
     } while (clock_now() < fmax(until, p->awake_until));
 }
 
-/* Sleeps until there is news, or pool_rouse() is called. */
+/* Sleeps until there is news, or pool_wake() is called. */
 static void sleep_on(pool *p, uint32_t seen)
 {
     pthread_mutex_lock(&p->lock);
@@ -206,7 +206,7 @@ void pool_run(pool *p, int n_items, pool_fn *fn, void *arg)
     }
 }
 
-void pool_rouse(pool *p)
+void pool_wake(pool *p)
 {
     p->awake_until = clock_now() + ROUSED_SECONDS;
     wake_sleepers(p);

@@ -76,6 +76,6 @@ int dispatch_n_live(const dispatch *d);
 uint64_t dispatch_n_reconnections(const dispatch *d);
 
 /* Wakes the threads, as tokens of many requests are about to come. */
-void dispatch_rouse(dispatch *d);
+void dispatch_wake(dispatch *d);
 
 #endif

@@ -361,9 +361,9 @@ int frontend_n_tenants(const frontend *f)
     return a ? tenants_count(accounts_tenants(a)) : -1;
 }
 
-void frontend_rouse(frontend *f)
+void frontend_wake(frontend *f)
 {
-    dispatch_rouse(f->routes.calls.at_scheduler);
+    dispatch_wake(f->routes.calls.at_scheduler);
 }
 
 int frontend_n_open(const frontend *f)
