@@ -461,7 +461,7 @@ bool scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
         return true;
     if (r->n_seen < g->n_seen || r->n_seen > g->n_sent)
         return give_up(s, now, number);
-    gpu_saw(g, r->n_seen, r->pages_free);
+    gpu_record_report(g, r->n_seen, r->pages_free);
     g->host = r->host;
     placement_touch(s, g);
     int near = 0;

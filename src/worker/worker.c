@@ -548,7 +548,7 @@ static int run_step(worker *w, err *e)
 
 static worker_status send_message(worker *w)
 {
-    return w->is.send(w->is.ctx, w->message.data, w->message.len) ? WORKER_UNHEARD : WORKER_GOES_ON;
+    return w->is.send(w->is.ctx, w->message.data, w->message.len) ? WORKER_DISCONNECTED : WORKER_GOES_ON;
 }
 
 /* A list of residents under construction. */
@@ -641,7 +641,7 @@ static worker_status send_step(worker *w)
     return send_message(w);
 }
 
-worker_status worker_greet(worker *w)
+worker_status worker_announce(worker *w)
 {
     engine_stats stats = engine_get_stats(w->g);
     GpuUp up = GPU_UP__INIT;
