@@ -1,5 +1,4 @@
 /* jinja_iter.c - the iterators of jinja_value.h */
-
 #include "text/jinja_value.h"
 #include "text/utf8.h"
 

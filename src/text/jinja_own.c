@@ -1,7 +1,6 @@
 /* jinja_own.c - see jinja_own.h */
 #include "text/jinja_own.h"
 
-
 const own_list own_all;
 
 static void push(jinja_run *r, own_list *l, size_t from, size_t to)
