@@ -104,7 +104,7 @@ static bool skip_projection(const char **s, int *site, int *part)
     return false;
 }
 
-/* Whether s is "weight", possibly behind the name PEFT gave the adapter in memory: "default.weight". */
+/* Returns whether s is "weight", possibly behind the name PEFT gave the adapter in memory: "default.weight". */
 static bool is_weight(const char *s)
 {
     const char *dot = strchr(s, '.');

@@ -108,7 +108,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Whether scales are of blocks: those of a stretch of rows or columns then are not contiguous. */
+/* Returns whether scales are of blocks: those of a stretch of rows or columns then are not contiguous. */
 static bool has_blocks(const proj *p)
 {
     return p->scale.rows > 1;

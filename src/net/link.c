@@ -224,7 +224,8 @@ static void finish(void *ctx)
     start_pausing(l, was_stable);
 }
 
-/* Tells whether the peer reads what it is sent. A burst may be large, but some of it has to leave within `silence`. */
+/* Returns whether the peer reads what it is sent. A burst may be large, but some of it has to leave within `silence`.
+ * */
 static bool is_reading(const net_link *l)
 {
     return stream_unsent(l->stream) <= l->end->opt.max_unsent ||

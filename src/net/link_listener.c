@@ -44,7 +44,7 @@ static bool is_stranger(const net_link *l)
     return !l->was_up;
 }
 
-/* Tells whether to hang up on stranger a before b: a refused one before one that is not; then one of the network with
+/* Returns whether to hang up on stranger a before b: a refused one before one that is not; then one of the network with
  * more strangers, so that no network can take the places of another; then the older one, since an authorised peer
  * proves itself in a moment. */
 static bool is_missed_less(const net_link *a, const net_link *b)

@@ -17,8 +17,8 @@ typedef struct {
     } line[LOG_LIMIT_LINES];
 } log_limit;
 
-/* Tells whether a line was logged during the last minute, or too many others were. If not, it is remembered in place of
- * the oldest. now: seconds of any clock. */
+/* Returns whether a line was logged during the last minute, or too many others were. If not, it is remembered in place
+ * of the oldest. now: seconds of any clock. */
 bool log_limit_repeats(log_limit *l, const char *what, double now);
 
 void log_limit_forget(log_limit *l);

@@ -208,7 +208,7 @@ static const char *role_it_needs(const session *s, const Hello *h)
     return role_names[s->side == SIDE_CONNECTING ? HELLO__ROLE__SCHEDULER : h->role];
 }
 
-/* Tells whether the peer is refused for its Hello, and why: in words that are true on both sides. */
+/* Returns whether the peer is refused for its Hello, and why: in words that are true on both sides. */
 static bool is_misfit(const session *s, const Hello *h, char *why, size_t n)
 {
     const char *model = s->opt->model, *role;
@@ -315,7 +315,7 @@ static void receive_proof(session *s, const uint8_t *bytes, size_t n)
         s->events.up(s->events.ctx, s->greeting->hello);
 }
 
-/* Tells whether bytes begin with the right seal for the message behind it. */
+/* Returns whether bytes begin with the right seal for the message behind it. */
 static bool is_sealed(session *s, const uint8_t *bytes, size_t n)
 {
     uint8_t mac[SEAL_BYTES];

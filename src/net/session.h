@@ -57,7 +57,7 @@ void session_stop(session *s); /* the same without telling the peer */
 
 bool session_is_up(const session *s);
 
-/* Tells whether the secret that the two sides, now up, proved themselves with is still accepted. */
+/* Returns whether the secret that the two sides, now up, proved themselves with is still accepted. */
 bool session_secret_is_accepted(const session *s);
 
 /* Returns when the last frame of any kind, ping or message, was complete; at first when the session was made. */

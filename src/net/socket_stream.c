@@ -251,7 +251,7 @@ static void free_dialer(dialer *base)
     free(d);
 }
 
-/* Tells whether the address has a host name, which must be looked up. */
+/* Returns whether the address has a host name, which must be looked up. */
 static bool needs_dns(const address *a)
 {
     struct sockaddr_storage s;
@@ -282,7 +282,7 @@ dialer *socket_dialer_new(net_loop *l, const char *to, const credentials *own, e
     return NULL;
 }
 
-/* Tells whether fd, the lowest that was free, is among the last DESCRIPTORS_KEPT that this process can have: they are
+/* Returns whether fd, the lowest that was free, is among the last DESCRIPTORS_KEPT that this process can have: they are
  * reserved for files it opens itself, and for peers that prove themselves. */
 static bool is_scarce(int fd)
 {

@@ -16,7 +16,7 @@ extern const char *const adapter_file_name[N_ADAPTER_FILES];
 /* Returns which of them a path relative to the adapter's folder is; -1: none. */
 int adapter_file_find(const char *path);
 
-/* Tells whether a folder is an adapter's: it has a configuration. */
+/* Returns whether a folder is an adapter's: it has a configuration. */
 bool adapter_files_are_in(const char *dir);
 
 /* Makes the folder that a file is in, if it is missing. path begins with the adapter's own folder, which must exist. 0,

@@ -66,7 +66,7 @@ static int check_limits(const unpacking *r, err *e)
     return 0;
 }
 
-/* Whether a path stays in the archive: relative, and nowhere "..". */
+/* Returns whether a path stays in the archive: relative, and nowhere "..". */
 static bool stays_inside(const char *path)
 {
     if (*path == '/')

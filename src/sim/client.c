@@ -30,7 +30,7 @@ static void receive_error(client *c, const json_t *error)
     snprintf(c->error, sizeof c->error, "%s", code ? code : "without a code");
 }
 
-/* Whether these are the logprobs of the prompt, by token id, null for the first. */
+/* Returns whether these are the logprobs of the prompt, by token id, null for the first. */
 static bool scores_are_right(const client *c, const json_t *list)
 {
     const client_request *w = &c->request;
@@ -200,7 +200,7 @@ static speech speech_of(const client *c, int choice)
     return s;
 }
 
-/* Whether this is the next token; if so, appends it. */
+/* Returns whether this is the next token; if so, appends it. */
 static bool may_say(speech *s, int token)
 {
     if (toy_next(s->token, s->n, s->w->n_prompt, s->content, &s->sampling) != token)

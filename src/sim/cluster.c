@@ -12,7 +12,7 @@
 
 static const char SCHEDULER[] = "scheduler";
 
-/* Whether a span has begun and not ended. */
+/* Returns whether a span has begun and not ended. */
 static bool spans_last(const spans *s)
 {
     return s->n && s->at[s->n - 1].to == HUGE_VAL;

@@ -8,7 +8,7 @@ static bool is_code(const client *q, const char *code)
     return strcmp(q->error, code) == 0;
 }
 
-/* Whether the frontend had been without a scheduler for as long as its patience. */
+/* Returns whether the frontend had been without a scheduler for as long as its patience. */
 static bool was_given_up(const cluster *c, const client *q)
 {
     const spans *s = &c->front[q->frontend].outages;
@@ -25,14 +25,14 @@ static bool has_waited(const cluster *c, const client *q)
            (c->policy.max_no_gpu > 0 && seconds >= c->policy.max_no_gpu);
 }
 
-/* Whether its adapter could not be read while it waited, or was replaced or poisoned. */
+/* Returns whether its adapter could not be read while it waited, or was replaced or poisoned. */
 static bool may_fail(const cluster *c, const client *q)
 {
     return c->poisoned[q->request.adapter] || (c->replaced[q->request.adapter] && !q->comes_late) ||
            spans_touch(&c->bad_files[q->request.adapter], q->asked_at, q->ended_at);
 }
 
-/* Whether no GPU could hold all of it, or the largest may not have come up yet, or was gone for max_aside. */
+/* Returns whether no GPU could hold all of it, or the largest may not have come up yet, or was gone for max_aside. */
 static bool is_too_large(const cluster *c, const client *q, bool has_text)
 {
     return q->request.n_prompt + q->request.max_tokens >= cluster_capacity(c) ||
@@ -44,7 +44,8 @@ bool excuse_for_end(const cluster *c, const client *q)
     return is_too_large(c, q, true);
 }
 
-/* Whether enough workers died by faults that a request may have been blamed. watch.c checks that it was alone. */
+/* Returns whether enough workers died by faults that a request may have been blamed. watch.c checks that it was alone.
+ * */
 static bool may_seem_a_killer(const cluster *c)
 {
     int n_killed = 0;

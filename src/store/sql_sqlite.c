@@ -48,7 +48,8 @@ static void pass_row(sqlite3_stmt *st, sql_each *each, void *ctx)
     each(ctx, column);
 }
 
-/* Whether the file is not under its name any more: in WAL mode SQLite would go on with one that nobody else sees. */
+/* Returns whether the file is not under its name any more: in WAL mode SQLite would go on with one that nobody else
+ * sees. */
 static bool has_moved(const sqlite *s)
 {
     int moved = 0;

@@ -115,7 +115,7 @@ store_result store_remove_key(store *s, const char *who, const char *tenant, con
 store_result store_add_grant(store *s, const char *who, const store_grant *g, err *e);
 store_result store_remove_grant(store *s, const char *who, const store_grant *g, err *e);
 
-/* Tells whether a grant's name or pattern covers the adapter. A star does not match a slash: a pattern does not cover
+/* Returns whether a grant's name or pattern covers the adapter. A star does not match a slash: a pattern does not cover
  * adapters that tenants own (OWNER/NAME). */
 bool store_grant_covers(const char *pattern, const char *adapter);
 

@@ -362,7 +362,7 @@ static void receive_add(worker *w, const Request *r)
     w->has_new = true;
 }
 
-/* Tells whether some adapter has come, or has been waited for too long. */
+/* Returns whether some adapter has come, or has been waited for too long. */
 static bool has_files_news(const worker *w)
 {
     double now = w->is.now(w->is.ctx);
@@ -474,7 +474,7 @@ double worker_may_wait(const worker *w)
     return idle && !any_waits(w) ? HEARTBEAT : idle || w->is_loading ? LOADING : 0;
 }
 
-/* Tells whether a request failed because the disk cache evicted its adapter's files before they were read. It is then
+/* Returns whether a request failed because the disk cache evicted its adapter's files before they were read. It is then
  * scheduled again, and the files are fetched again. */
 static bool lost_its_files(const worker *w, const work *j)
 {

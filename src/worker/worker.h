@@ -41,7 +41,7 @@ worker_status worker_announce(worker *w);
 /* Handles a message from the runner. -1 with e set: it is not Commands. */
 int worker_receive(worker *w, const void *message, size_t n, err *e);
 
-/* Tells whether the worker has no requests. */
+/* Returns whether the worker has no requests. */
 bool worker_is_empty(const worker *w);
 
 /* Returns how many seconds may pass before the next step if no command comes. */

@@ -96,7 +96,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Whether the client has this text by now. */
+/* Returns whether the client has this text by now. */
 static bool client_has(scene *s, const char *text)
 {
     char piece[4096];
