@@ -45,7 +45,7 @@ static inline void reply_send(reply *r, int status, const char *type, const buf 
 }
 
 /* A stream: begin, add any number of times, end, which frees the reply. add sends at once, and may be called on any
- * thread while the loop's waits for it; flush, to be called behind it on the loop's thread, sees to what the kernel
+ * thread while the loop's waits for it; flush, to be called after it on the loop's thread, sees to what the kernel
  * did not take, and has gone called, later, when the client has too much unread. end returns false if it had by then:
  * it is cut off, its stream unfinished. */
 static inline void reply_begin(reply *r, const char *type)
