@@ -22,7 +22,7 @@
 #include "base/mem.h"
 
 #define SPIN_SECONDS 50e-6 /* ops take 10 to 100 µs */
-#define ROUSED_SECONDS 300e-6
+#define WOKEN_SECONDS 300e-6
 
 typedef struct {
     pool *pool;
@@ -208,6 +208,6 @@ void pool_run(pool *p, int n_items, pool_fn *fn, void *arg)
 
 void pool_wake(pool *p)
 {
-    p->awake_until = clock_now() + ROUSED_SECONDS;
+    p->awake_until = clock_now() + WOKEN_SECONDS;
     wake_sleepers(p);
 }
