@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/sort.h"
 #include "registry/adapter_arg.h"
 #include "text/utf8.h"
 
@@ -274,11 +275,6 @@ static void add_registered(const catalog *c, name_list *l)
     pthread_mutex_unlock(lock);
 }
 
-static int compare(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 char **catalog_list(const catalog *c, int *n)
 {
     name_list l = {0};
@@ -288,7 +284,7 @@ char **catalog_list(const catalog *c, int *n)
         add_folders(c, c->dir[i], &l);
     add_registered(c, &l);
     if (l.n > 0)
-        qsort(l.name, (size_t)l.n, sizeof *l.name, compare);
+        qsort(l.name, (size_t)l.n, sizeof *l.name, sort_by_text);
     *n = 0;
     for (int i = 0; i < l.n; i++) {
         bool again = (*n > 0 && strcmp(l.name[i], l.name[*n - 1]) == 0) || strcmp(l.name[i], c->base) == 0;

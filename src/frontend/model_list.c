@@ -6,6 +6,7 @@
 #include <sys/queue.h>
 
 #include "base/mem.h"
+#include "base/sort.h"
 #include "frontend/api_reply.h"
 
 #define SIZE (1u << 20) /* its size in the fair queue, among bodies that are prepared */
@@ -51,11 +52,6 @@ static char *name_for(const model_view *seen, char *name)
     return n && strncmp(name, owner, n) == 0 && name[n] == '/' ? name + n + 1 : name;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Writes the list for a view. A name is listed once: where a tenant's own adapter has the name of another, its own is
  * meant. */
 static void write_seen(const model_list *l, const model_view *seen, buf *out)
@@ -66,7 +62,7 @@ static void write_seen(const model_list *l, const model_view *seen, buf *out)
         if (model_view_has(seen, l->names[i]))
             names[n_seen++] = name_for(seen, l->names[i]);
     if (n_seen)
-        qsort(names, (size_t)n_seen, sizeof *names, by_name);
+        qsort(names, (size_t)n_seen, sizeof *names, sort_by_text);
     for (int i = 0; i < n_seen; i++)
         if (n == 0 || strcmp(names[i], names[n - 1]) != 0)
             names[n++] = names[i];
