@@ -14,8 +14,6 @@
 #include "base/prometheus.h"
 #include "frontend/rate.h"
 
-enum { MAX_LABELS = 20 }; /* tenants by name on the page of metrics */
-
 struct tenant {
     tenants *in; /* borrowed */
     char *name;
@@ -441,15 +439,11 @@ static int by_use(const void *pa, const void *pb)
 static void write_metric(buf *out, const char *name, const char *help, tenant *const *t, size_t n, size_t offset,
                          uint64_t rest)
 {
-    prometheus_add_family(out, name, "counter", help);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t value = *(const uint64_t *)((const char *)t[i] + offset);
-        if (i < MAX_LABELS && strcmp(t[i]->name, "other") != 0)
-            prometheus_add_sample(out, name, &(prometheus_label){"tenant", t[i]->name}, 1, value);
-        else
-            rest += value;
-    }
-    prometheus_add_sample(out, name, &(prometheus_label){"tenant", "other"}, 1, rest);
+    prometheus_item *item = XNEW_ARRAY(prometheus_item, n + 1);
+    for (size_t i = 0; i < n; i++)
+        item[i] = (prometheus_item){t[i]->name, *(const uint64_t *)((const char *)t[i] + offset)};
+    prometheus_add_top(out, name, help, "tenant", item, n, rest);
+    free(item);
 }
 
 void tenants_write_metrics(tenants *all, buf *out)
