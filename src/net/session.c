@@ -227,7 +227,7 @@ static bool is_misfit(const session *s, const Hello *h, char *why, size_t n)
 }
 
 /* Chooses the secret: the connecting side's first one, or the TLS channel's key where the credentials have none. The
- * listening side finds out by the peer's proof (believe()). */
+ * listening side finds out by the peer's proof (check_proof()). */
 static void choose_secret(session *s)
 {
     const char *first = s->opt->own->secret[0];
@@ -266,7 +266,7 @@ static void receive_hello(session *s, const uint8_t *bytes, size_t n)
 
 /* Checks the peer's proof, by the session's secret or, while there is none, by each that we accept: the one that fits
  * becomes the session's. */
-static bool believe(session *s, const uint8_t *mac, size_t n)
+static bool check_proof(session *s, const uint8_t *mac, size_t n)
 {
     if (s->secret)
         return proof_is_right(s->secret, !s->side, s->hello, mac, n);
@@ -292,7 +292,7 @@ static void start_sealing(session *s)
 static void receive_proof(session *s, const uint8_t *bytes, size_t n)
 {
     Message *m = message__unpack(NULL, n, bytes);
-    bool right = m && m->what_case == MESSAGE__WHAT_PROOF && believe(s, m->proof->mac.data, m->proof->mac.len);
+    bool right = m && m->what_case == MESSAGE__WHAT_PROOF && check_proof(s, m->proof->mac.data, m->proof->mac.len);
     message__free_unpacked(m, NULL);
     if (!right) {
         end(s, OVER_BY_US, "wrong secret");
