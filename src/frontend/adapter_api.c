@@ -31,19 +31,28 @@ struct adapter_api {
     adapter_op *loads; /* of tenants, under way */
 };
 
-typedef enum { OP_LIST, OP_SHOW, OP_ADD, OP_ROLLBACK, OP_REMOVE, OP_BAD } op_kind;
-typedef enum { STAGE_BEFORE, STAGE_FETCH, STAGE_NAMES } op_stage; /* check it; fetch its files; record the name */
+typedef enum {
+    ADAPTER_OP_LIST,
+    ADAPTER_OP_SHOW,
+    ADAPTER_OP_ADD,
+    ADAPTER_OP_ROLLBACK,
+    ADAPTER_OP_REMOVE,
+    ADAPTER_OP_BAD
+} adapter_op_kind;
+
+/* Check it; fetch its files; record the name. */
+typedef enum { STAGE_BEFORE, STAGE_FETCH, STAGE_NAMES } adapter_op_stage;
 
 /* One request: made on the loop, carried out on a thread or the store's. */
 struct adapter_op {
     task task; /* first */
     account_task at_store;
     adapter_api *api;
-    op_kind kind;
-    op_stage stage; /* where the registry is the store's */
-    bool is_out;      /* at the store */
-    char *owner;      /* the tenant that asks; NULL: an operator */
-    char *name;       /* whole: OWNER/NAME of a tenant's */
+    adapter_op_kind kind;
+    adapter_op_stage stage; /* where the registry is the store's */
+    bool is_out;            /* at the store */
+    char *owner;            /* the tenant that asks; NULL: an operator */
+    char *name;             /* whole: OWNER/NAME of a tenant's */
     char *source, *by;
     bool replace;
     int version;
@@ -80,7 +89,8 @@ static int refuse_by(adapter_op *op, store_result r, const char *param, const er
                 [STORE_TOO_LARGE] = {413, "adapters_too_large"},
                 [STORE_FAILED] = {503, "store_failed"}};
     bool hide = r == STORE_FAILED && op->owner; /* tenants are not told where the store is */
-    return refuse(op, told[r].status, param, told[r].code, hide ? "the store does not answer; try again later" : e->msg);
+    return refuse(op, told[r].status, param, told[r].code,
+                  hide ? "the store does not answer; try again later" : e->msg);
 }
 
 /* Makes the answer an error because the source could not be fetched. What is wrong with this host's disk is for its
@@ -297,16 +307,16 @@ static void run_remove(adapter_op *op, const adapter_names *n)
     write_json(op, json_pack("{s:s, s:b}", "name", shown_name(op, op->name), "removed", 1));
 }
 
-/* Does an operation of any kind but OP_ADD. */
+/* Does an operation of any kind but ADAPTER_OP_ADD. */
 static void run_on_names(adapter_op *op, const adapter_names *n)
 {
     switch (op->kind) {
-    case OP_LIST: run_list(op, n); break;
-    case OP_SHOW: run_show(op, n); break;
-    case OP_ROLLBACK: run_rollback(op, n); break;
-    case OP_REMOVE: run_remove(op, n); break;
-    case OP_ADD:
-    case OP_BAD: break;
+    case ADAPTER_OP_LIST: run_list(op, n); break;
+    case ADAPTER_OP_SHOW: run_show(op, n); break;
+    case ADAPTER_OP_ROLLBACK: run_rollback(op, n); break;
+    case ADAPTER_OP_REMOVE: run_remove(op, n); break;
+    case ADAPTER_OP_ADD:
+    case ADAPTER_OP_BAD: break;
     }
 }
 
@@ -316,7 +326,7 @@ static void run_task(task *t)
     const adapter_names n = {.disk = op->api->names};
     if (!n.disk)
         fetch_files(op);
-    else if (op->kind != OP_ADD)
+    else if (op->kind != ADAPTER_OP_ADD)
         run_on_names(op, &n);
     else if (check_add(op, &n) == 0 && fetch_files(op) == 0)
         register_name(op, &n);
@@ -331,7 +341,7 @@ static void run_at_store(account_task *t, store *s)
 {
     adapter_op *op = op_of(t);
     const adapter_names n = {.store = s};
-    if (op->kind != OP_ADD)
+    if (op->kind != ADAPTER_OP_ADD)
         run_on_names(op, &n);
     else if (op->stage == STAGE_BEFORE)
         check_add(op, &n);
@@ -341,7 +351,7 @@ static void run_at_store(account_task *t, store *s)
 
 /* On the loop: from stage to stage. */
 
-static void ask_store(adapter_op *op, op_stage stage)
+static void ask_store(adapter_op *op, adapter_op_stage stage)
 {
     op->stage = stage;
     op->is_out = true;
@@ -363,7 +373,7 @@ static void store_done(account_task *t)
     op->is_out = false;
     if (!op->done)
         op->status = 499;
-    if (op->kind != OP_ADD || op->stage == STAGE_NAMES || op->status >= 400) {
+    if (op->kind != ADAPTER_OP_ADD || op->stage == STAGE_NAMES || op->status >= 400) {
         answer(op);
         return;
     }
@@ -431,7 +441,7 @@ static void read_load(adapter_op *op, const json_t *o)
         return;
     }
     complete_source(op);
-    op->kind = OP_ADD;
+    op->kind = ADAPTER_OP_ADD;
 }
 
 static void read_put(adapter_op *op, const json_t *o)
@@ -445,11 +455,11 @@ static void read_put(adapter_op *op, const json_t *o)
         if (json_get_int(o, "version", 1, 1000000000, &number, &e))
             refuse(op, 400, "version", NULL, e.msg);
         else
-            op->kind = OP_ROLLBACK;
+            op->kind = ADAPTER_OP_ROLLBACK;
         op->version = (int)number;
     } else if (need(op, o, "source", &op->source) == 0) {
         op->replace = true;
-        op->kind = OP_ADD;
+        op->kind = ADAPTER_OP_ADD;
     }
 }
 
@@ -462,7 +472,7 @@ static void read_body(adapter_op *op, const char *path, const buf *body)
     else if (strcmp(path, LOAD_PATH) == 0)
         read_load(op, o);
     else if (strcmp(path, UNLOAD_PATH) == 0)
-        op->kind = need_name(op, o) ? OP_BAD : OP_REMOVE;
+        op->kind = need_name(op, o) ? ADAPTER_OP_BAD : ADAPTER_OP_REMOVE;
     else
         read_put(op, o);
     json_decref(o);
@@ -478,13 +488,13 @@ static void read_method(adapter_op *op, const http_head *h, const buf *body)
     if (http_decode_path(rest, &name)) {
         refuse(op, 404, NULL, "model_not_found", "there is no such adapter");
     } else if (!name.len) {
-        op->kind = OP_LIST;
+        op->kind = ADAPTER_OP_LIST;
     } else {
         set_name(op, name.data);
         if (is_get)
-            op->kind = OP_SHOW;
+            op->kind = ADAPTER_OP_SHOW;
         else if (strcmp(h->method, "DELETE") == 0)
-            op->kind = OP_REMOVE;
+            op->kind = ADAPTER_OP_REMOVE;
         else
             read_body(op, h->path, body);
     }
@@ -508,27 +518,27 @@ static int check_load(adapter_op *op)
 }
 
 adapter_op *adapter_api_ask(adapter_api *a, const http_head *head, const buf *body, const adapter_asker *who,
-                              void (*done)(void *ctx, int status, const buf *json), void *ctx)
+                            void (*done)(void *ctx, int status, const buf *json), void *ctx)
 {
     adapter_op *op = XNEW(adapter_op);
     *op = (adapter_op){.task = {.turn.size = 1, .run = run_task, .done = task_done, .drop = drop_task},
-                        .at_store = {.run = run_at_store, .done = store_done, .drop = store_drop},
-                        .api = a,
-                        .kind = OP_BAD,
-                        .room = INT64_MAX,
-                        .owner = who->tenant ? xstrdup(who->tenant) : NULL,
-                        .done = done,
-                        .ctx = ctx};
+                       .at_store = {.run = run_at_store, .done = store_done, .drop = store_drop},
+                       .api = a,
+                       .kind = ADAPTER_OP_BAD,
+                       .room = INT64_MAX,
+                       .owner = who->tenant ? xstrdup(who->tenant) : NULL,
+                       .done = done,
+                       .ctx = ctx};
     op->by = who->tenant ? xasprintf("tenant:%s %s", who->tenant, who->address)
-                        : xasprintf(a->o.accounts ? "admin:%s" : "%s", who->address);
+                         : xasprintf(a->o.accounts ? "admin:%s" : "%s", who->address);
     if (strcmp(head->method, "POST") == 0 && strncmp(head->path, ADAPTERS_PATH, strlen(ADAPTERS_PATH)) != 0)
         read_body(op, head->path, body);
     else
         read_method(op, head, body);
-    if (op->kind == OP_ADD) {
+    if (op->kind == ADAPTER_OP_ADD) {
         op->task.turn.size = FAIR_SHORT + 1; /* short ones overtake it */
         if (check_load(op))
-            op->kind = OP_BAD;
+            op->kind = ADAPTER_OP_BAD;
     }
     if (a->o.accounts)
         ask_store(op, STAGE_BEFORE);

@@ -53,7 +53,7 @@ typedef struct {
 /* Starts what a request asks for. Arguments are borrowed during the call. done is called once, later from the loop;
  * then the operation is freed. */
 adapter_op *adapter_api_ask(adapter_api *a, const http_head *head, const buf *body, const adapter_asker *who,
-                              void (*done)(void *ctx, int status, const buf *json), void *ctx);
+                            void (*done)(void *ctx, int status, const buf *json), void *ctx);
 
 /* Drops an operation: done will not be called. A fetch under way stops, and the next one for the same source
  * continues it. */
