@@ -122,22 +122,11 @@ const char *catalog_base(const catalog *c)
     return c->base;
 }
 
-/* Returns the adapter's folder in a directory, links followed; NULL: there is none. */
-static char *folder_in(const char *dir, const char *name)
-{
-    char *path = path_child(dir, name), *folder = path ? path_resolve(path) : NULL;
-    free(path);
-    if (folder && adapter_files_are_in(folder))
-        return folder;
-    free(folder);
-    return NULL;
-}
-
 static char *folder_of(const catalog *c, const char *name)
 {
     char *folder = NULL;
     for (int i = 0; i < c->n_dirs && !folder && utf8_is_valid(name, strlen(name)); i++)
-        folder = folder_in(c->dir[i], name);
+        folder = adapter_files_find(c->dir[i], name);
     return folder;
 }
 

@@ -40,6 +40,16 @@ bool adapter_files_are_in(const char *dir)
     return there;
 }
 
+char *adapter_files_find(const char *dir, const char *name)
+{
+    char *path = path_child(dir, name), *folder = path ? path_resolve(path) : NULL;
+    free(path);
+    if (folder && adapter_files_are_in(folder))
+        return folder;
+    free(folder);
+    return NULL;
+}
+
 int adapter_file_make_folder(const char *path, err *e)
 {
     char *folder = xstrndup(path, (size_t)(strrchr(path, '/') - path));

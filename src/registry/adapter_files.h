@@ -19,6 +19,10 @@ int adapter_file_find(const char *path);
 /* Returns whether a folder is an adapter's: it has a configuration. */
 bool adapter_files_are_in(const char *dir);
 
+/* Finds the folder of the adapter of this name in a directory. Returns its real path, links resolved, owned by the
+ * caller; NULL: there is none. */
+char *adapter_files_find(const char *dir, const char *name);
+
 /* Makes the folder that a file is in, if it is missing. path begins with the adapter's own folder, which must exist. 0,
  * or -1 with e set. */
 int adapter_file_make_folder(const char *path, err *e);
