@@ -1,6 +1,6 @@
-"""A linear layer whose rows have adapters of their own, in PyTorch. Needs a GPU:
+"""A linear layer whose rows have adapters of their own, in PyTorch. Needs a GPU, and the package: its wheel, or in the source tree
 
-    python3 examples/lora_layer.py
+    PYTHONPATH=python python3 python/examples/lora_layer.py
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The kernels against torch in float64, on a GPU. Needs only torch and the standard library, since GPU machines are bare:
 
-    python3 tests/test_kernels.py
+    PYTHONPATH=python python3 python/tests/test_kernels.py
 """
 import itertools
 import unittest

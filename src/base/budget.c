@@ -39,7 +39,7 @@ static void add_to_part(budget *p, size_t n)
         atomic_fetch_add(&p->whole->n_parts, 1);
 }
 
-/* Tells whether a part may take n more of a limit that all parts share. */
+/* Returns whether a part may take n more of a limit that all parts share. */
 static bool is_fair(budget *p, size_t limit, size_t n)
 {
     size_t mine = atomic_load(&p->used), used = atomic_load(&p->whole->used);

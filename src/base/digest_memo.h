@@ -19,8 +19,8 @@ void digest_memo_free(digest_memo *m);
 /* Stamps the files of a folder. -1: one of them is missing. */
 int memo_stamp_of(memo_stamp *is, const char *dir, const char *const name[MEMO_FILES]);
 
-/* Tells whether the files were last changed more than a moment ago: a second write within the clock's resolution might
- * leave the same stamp. */
+/* Returns whether the files were last changed more than a moment ago: a second write within the clock's resolution
+ * might leave the same stamp. */
 bool memo_stamp_is_old(const memo_stamp *is);
 
 /* Finds the digest kept under a name with this stamp, or for good (is NULL). False: there is none; *d is unchanged. */

@@ -11,8 +11,8 @@
 
 enum { FAIR_PLACES = 8, FAIR_PLACES_OF_TENANT = 2, FAIR_PLACES_MOST = 32 };
 
-/* Tells whether one more may begin while n are under way, n_own of them by the same tenant (or, if !is_tenant, without
- * a tenant). */
+/* Returns whether one more may begin while n are under way, n_own of them by the same tenant (or, if !is_tenant,
+ * without a tenant). */
 static inline bool fair_places_has(int n, int n_own, bool is_tenant)
 {
     if (n_own == 0)

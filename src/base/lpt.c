@@ -17,7 +17,7 @@ static bool has_less(const worker_load *a, const worker_load *b)
 }
 
 /* Sifts the top down to where the workers below it have more load. */
-static void sink(worker_load *heap, int n)
+static void sift_down(worker_load *heap, int n)
 {
     worker_load top = *heap;
     int i = 0;
@@ -43,7 +43,7 @@ void lpt_schedule(const int *cost, int group, int n, int n_workers, int *first, 
         next[j] = first[w];
         first[w] = j;
         heap->load += cost[j / group];
-        sink(heap, n_workers);
+        sift_down(heap, n_workers);
     }
     free(heap);
 }

@@ -22,7 +22,7 @@
 #include "base/mem.h"
 
 #define SPIN_SECONDS 50e-6 /* ops take 10 to 100 µs */
-#define ROUSED_SECONDS 300e-6
+#define WOKEN_SECONDS 300e-6
 
 typedef struct {
     pool *pool;
@@ -94,7 +94,7 @@ static void spin(pool *p, uint32_t seen)
     } while (clock_now() < fmax(until, p->awake_until));
 }
 
-/* Sleeps until there is news, or pool_rouse() is called. */
+/* Sleeps until there is news, or pool_wake() is called. */
 static void sleep_on(pool *p, uint32_t seen)
 {
     pthread_mutex_lock(&p->lock);
@@ -206,8 +206,8 @@ void pool_run(pool *p, int n_items, pool_fn *fn, void *arg)
     }
 }
 
-void pool_rouse(pool *p)
+void pool_wake(pool *p)
 {
-    p->awake_until = clock_now() + ROUSED_SECONDS;
+    p->awake_until = clock_now() + WOKEN_SECONDS;
     wake_sleepers(p);
 }

@@ -3,7 +3,7 @@
  * pool_run calls fn once for each item 0..n_items-1, on any thread, in any order, and returns when
  * all are done; the caller works along as thread 0. Items are handed out one at a time, so uneven
  * ones balance themselves. Between loops the workers spin briefly, then sleep. Waking one that has slept for
- * milliseconds may take longer than the loop itself, so pool_rouse() can wake them ahead of a loop. */
+ * milliseconds may take longer than the loop itself, so pool_wake() can wake them ahead of a loop. */
 #ifndef PUNICA_BASE_POOL_H
 #define PUNICA_BASE_POOL_H
 
@@ -22,6 +22,6 @@ int pool_size(const pool *p);
 void pool_run(pool *p, int n_items, pool_fn *fn, void *arg);
 
 /* Wakes the workers and keeps them spinning for a moment, since the caller is about to call pool_run(). */
-void pool_rouse(pool *p);
+void pool_wake(pool *p);
 
 #endif

@@ -2,6 +2,7 @@
 #include "base/prometheus.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 void prometheus_add_family(buf *out, const char *name, const char *type, const char *help)
 {
@@ -35,4 +36,29 @@ void prometheus_add(buf *out, const char *name, const char *type, const char *he
 {
     prometheus_add_family(out, name, type, help);
     prometheus_add_sample(out, name, NULL, 0, value);
+}
+
+void prometheus_add_histogram(buf *out, const char *name, const char *help, const double *bound, const uint64_t *count,
+                              int n, double sum)
+{
+    uint64_t so_far = 0;
+    prometheus_add_family(out, name, "histogram", help);
+    for (int i = 0; i < n; i++)
+        buf_printf(out, "punica_%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, bound[i], so_far += count[i]);
+    so_far += count[n];
+    buf_printf(out, "punica_%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, so_far);
+    buf_printf(out, "punica_%s_sum %.9g\npunica_%s_count %" PRIu64 "\n", name, sum, name, so_far);
+}
+
+void prometheus_add_top(buf *out, const char *name, const char *help, const char *label, const prometheus_item *item,
+                        size_t n, uint64_t more)
+{
+    prometheus_add_family(out, name, "counter", help);
+    for (size_t i = 0; i < n; i++) {
+        if (i < PROMETHEUS_NAMED && strcmp(item[i].name, "other") != 0)
+            prometheus_add_sample(out, name, &(prometheus_label){label, item[i].name}, 1, item[i].value);
+        else
+            more += item[i].value;
+    }
+    prometheus_add_sample(out, name, &(prometheus_label){label, "other"}, 1, more);
 }

@@ -19,7 +19,7 @@
 #include "bench/shapes.h"
 #include "model/random.h"
 
-enum { N_RUNS = 5, PAGE_LEN = 16, MAX_OPS = 200 };
+enum { N_RUNS = 5, MAX_OPS = 200 };
 
 /* How long a run is to take. */
 static const double RUN_SECONDS = 0.03;
@@ -74,7 +74,7 @@ static int reserve(backend *be, heads h, int rows, int sequences, int pages, err
                 .max_out = sequences,
                 .max_sequences = sequences,
                 .max_pages = pages,
-                .page_len = PAGE_LEN,
+                .page_len = BENCH_PAGE_LEN,
                 .max_rank_sum = 1,
                 .vocab = 1,
                 .n_sites = 1,
@@ -95,7 +95,8 @@ static void shuffle_pages(int *page, int n)
 static void make_batch(const attention_bench *a, point *p)
 {
     static const lora *none;
-    int n = a->opt->prompts, rows = n * p->length, each = (p->context + p->length + PAGE_LEN - 1) / PAGE_LEN;
+    int n = a->opt->prompts, rows = n * p->length,
+        each = (p->context + p->length + BENCH_PAGE_LEN - 1) / BENCH_PAGE_LEN;
     p->position = XNEW_ARRAY(int, (size_t)rows);
     p->zeros = XNEW_ARRAY(int, (size_t)rows);
     p->page = XNEW_ARRAY(int, (size_t)(n * each));
@@ -131,7 +132,7 @@ static int make_point(attention_bench *a, point *p, err *e)
                        .n_pages = n_pages,
                        .n_layers = 1,
                        .n_kv_heads = h.n_kv_heads,
-                       .page_len = PAGE_LEN,
+                       .page_len = BENCH_PAGE_LEN,
                        .head_dim = h.head_dim};
     size_t bytes = (size_t)n_pages * kv_page_bytes(&p->kv);
     if (reserve(be, h, p->b.n_rows, a->opt->prompts, n_pages, e) || !(p->kv.data = be->ops->alloc(be, bytes, e)) ||

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/median.h"
+#include "bench/shapes.h"
 #include "model/random.h"
 
 enum { N_RUNS = 7, MIN_PAIRS = 16, MAX_PAIRS = 512 };
@@ -188,7 +189,7 @@ static int make_setup(op_bench *o, point *p, setup *s, err *e)
                 .max_out = p->n,
                 .max_sequences = p->n,
                 .max_pages = p->n,
-                .page_len = 16,
+                .page_len = BENCH_PAGE_LEN,
                 .max_rank_sum = p->rank,
                 .vocab = 1,
                 .n_sites = s->n_pairs,

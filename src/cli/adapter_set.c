@@ -32,14 +32,18 @@ static int open_one(adapter_set *s, const char *arg, const model_config *base, e
         return -1;
     }
     s->name[s->n] = name;
+    s->dir[s->n] = dir;
     s->adapter[s->n++] = a;
     return 0;
 }
 
 int adapter_set_open(adapter_set *s, const option_list *args, const model_config *base, backend *be, err *e)
 {
-    *s = (adapter_set){
-        .name = XNEW_ARRAY(char *, (size_t)args->n), .adapter = XNEW_ARRAY(adapter *, (size_t)args->n), .be = be};
+    size_t n = (size_t)args->n;
+    *s = (adapter_set){.name = XNEW_ARRAY(char *, n),
+                       .dir = XNEW_ARRAY(const char *, n),
+                       .adapter = XNEW_ARRAY(adapter *, n),
+                       .be = be};
     for (int i = 0; i < args->n; i++)
         if (open_one(s, args->items[i], base, e)) {
             adapter_set_close(s);
@@ -55,6 +59,7 @@ void adapter_set_close(adapter_set *s)
         free(s->name[i]);
     }
     free(s->adapter);
+    free(s->dir);
     free(s->name);
     *s = (adapter_set){0};
 }

@@ -13,6 +13,7 @@
 typedef struct {
     int n;
     char **name;       /* [n] */
+    const char **dir;  /* [n] its folder, borrowed from the arguments */
     adapter **adapter; /* [n] */
     backend *be;       /* borrowed: must outlive the set */
 } adapter_set;

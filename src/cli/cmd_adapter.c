@@ -195,10 +195,30 @@ static int cmd_check(int argc, char **argv)
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
+    const char *about;
 } commands[] = {
-    {"check", cmd_check},   {"fetch", adapter_fetch},       {"add", adapter_add},       {"list", adapter_list},
-    {"show", adapter_show}, {"rollback", adapter_rollback}, {"remove", adapter_remove},
+    {"check", cmd_check, "whether an adapter fits a base model, and what it is"},
+    {"fetch", adapter_fetch, "from a URL into a host's disk cache, checked"},
+    {"add", adapter_add, "the same, and give it a name that servers with this cache serve from then on"},
+    {"list", adapter_list, "the names of a cache"},
+    {"show", adapter_show, "one of them, with its versions"},
+    {"rollback", adapter_rollback, "to the version before, or to any that is kept"},
+    {"remove", adapter_remove, "a name"},
 };
+
+static int help(int argc, char **argv)
+{
+    buf about = {0};
+    buf_add_str(&about, "Adapters by themselves. punica adapter COMMAND --help tells more.\n");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        buf_printf(&about, "\n  %-10s %s", commands[i].name, commands[i].about);
+    const option options[] = {{0}};
+    const command_line line = {.usage = "punica adapter COMMAND ...", .about = about.data, .options = options};
+    err e;
+    int status = options_parse(&line, argc, argv, &e);
+    buf_free(&about);
+    return status > 0 ? 0 : command_fail(status < 0 ? e.msg : "which command? see punica adapter --help");
+}
 
 int cmd_adapter(int argc, char **argv)
 {
@@ -210,21 +230,5 @@ int cmd_adapter(int argc, char **argv)
         err_set(&unknown, "unknown command \"adapter %s\"; see punica adapter --help", argv[1]);
         return command_fail(unknown.msg);
     }
-    const option options[] = {{0}};
-    const command_line line = {
-        .usage = "punica adapter check|fetch|add|list|show|rollback|remove ...",
-        .about = "check      whether an adapter fits a base model, and what it is\n"
-                 "fetch      from a URL into a host's disk cache, checked\n"
-                 "add        the same, and give it a name that servers with this cache serve from then on\n"
-                 "list       the names of a cache; show: one of them, with its versions\n"
-                 "rollback   to the version before, or to any that is kept\n"
-                 "remove     a name\n"
-                 "See punica adapter check --help and so on.",
-        .options = options,
-    };
-    err e;
-    int status = options_parse(&line, argc, argv, &e);
-    if (status > 0)
-        return 0;
-    return command_fail(status < 0 ? e.msg : "adapter what? See punica adapter --help");
+    return help(argc, argv);
 }

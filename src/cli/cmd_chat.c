@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/sampling_limits.h"
 #include "cli/commands.h"
 #include "cli/engine_args.h"
 #include "cli/local_engine.h"
@@ -98,9 +99,9 @@ static int parse(chat_args *a, int argc, char **argv, err *e)
         {"chat-template", OPT_STRING, &a->template_file, "FILE", "a Jinja program to use instead of the model's own"},
         {"Answers; where nothing is said, as the model's generation_config.json says"},
         {"max-tokens", OPT_INT, &s->max_tokens, "N", "of an answer (as many as the context has room for)", 1, 1e9},
-        {"temperature", OPT_FLOAT, &s->temperature, "T", "0: always the likeliest token", 0, 100},
+        {"temperature", OPT_FLOAT, &s->temperature, "T", "0: always the likeliest token", 0, MAX_TEMPERATURE},
         {"top-k", OPT_INT, &s->top_k, "K", "draw among the K likeliest (0: off)", 0, 1e9},
-        {"top-p", OPT_FLOAT, &s->top_p, "P", "draw among the likeliest that sum to P (1: off)", 1e-6, 1},
+        {"top-p", OPT_FLOAT, &s->top_p, "P", "draw among the likeliest that sum to P (1: off)", MIN_TOP_P, 1},
         {"min-p", OPT_FLOAT, &s->min_p, "P", "drop tokens under P times the likeliest (0: off)", 0, 1},
         {"seed", OPT_U64, &s->seed, "N", "of the randomness (another each time)"},
         {"Engine"},
@@ -162,7 +163,7 @@ static int load_templates(talk *k, const chat_args *a, err *e)
         return -1;
     if (k->l.adapters.n && !a->template_file) {
         e->msg[0] = '\0';
-        k->own = chat_template_load_over(strchr(a->engine.adapters.items[0], '=') + 1, k->base, e);
+        k->own = chat_template_load_over(k->l.adapters.dir[0], k->base, e);
         if (!k->own && e->msg[0])
             return -1;
     }

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "backend/devices.h"
 #include "base/mem.h"
+#include "base/sampling_limits.h"
 #include "cli/commands.h"
 #include "cli/completions.h"
 #include "cli/engine_args.h"
@@ -47,9 +48,11 @@ static int parse(generate_args *a, int argc, char **argv, err *e)
         {"Output and sampling, where a line does not say otherwise"},
         {"max-tokens", OPT_INT, &a->sampling.max_tokens, "N", "tokens to make at most (%)", 1, 1e9},
         {"ignore-eos", OPT_FLAG, &a->sampling.ignore_eos, NULL, "go on past end tokens"},
-        {"temperature", OPT_FLOAT, &a->sampling.temperature, "T", "0: always the likeliest token (%)", 0, 100},
+        {"temperature", OPT_FLOAT, &a->sampling.temperature, "T", "0: always the likeliest token (%)", 0,
+         MAX_TEMPERATURE},
         {"top-k", OPT_INT, &a->sampling.top_k, "K", "draw among the K likeliest; 0: off (%)", 0, 1e9},
-        {"top-p", OPT_FLOAT, &a->sampling.top_p, "P", "draw among the likeliest that sum to P; 1: off (%)", 1e-6, 1},
+        {"top-p", OPT_FLOAT, &a->sampling.top_p, "P", "draw among the likeliest that sum to P; 1: off (%)", MIN_TOP_P,
+         1},
         {"min-p", OPT_FLOAT, &a->sampling.min_p, "P", "drop tokens under P times the likeliest; 0: off (%)", 0, 1},
         {"seed", OPT_U64, &a->sampling.seed, "N", "of the randomness (%)"},
         {"Engine"},

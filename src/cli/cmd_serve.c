@@ -165,9 +165,9 @@ static int start_frontend(serving *s, server_args *a, err *e)
     return s->front ? 0 : -1;
 }
 
-static void stir(void *ctx)
+static void on_notice(void *ctx)
 {
-    frontend_rouse(((serving *)ctx)->front);
+    frontend_wake(((serving *)ctx)->front);
 }
 
 static int start_runner(serving *s, const server_args *a, err *e)
@@ -178,8 +178,8 @@ static int start_runner(serving *s, const server_args *a, err *e)
     r.link.within = true;
     r.link.model = s->model->id;
     r.processes = subprocess_starter(s->loop->events);
-    r.stir = stir;
-    r.stir_ctx = s;
+    r.on_notice = on_notice;
+    r.notice_ctx = s;
     worker_args_apply(&a->workers, &r);
     const char **list = source_args_list(&a->sources, a->workers.cache, a->workers.model_dir, &r.n_fetcher_args);
     r.fetcher_args = list;

@@ -24,19 +24,19 @@
 typedef struct {
     store_load *at;
     size_t n, cap;
-} loads;
+} load_list;
 
 /* One visit to the store. While it is under way only the thread changes it. */
 typedef struct {
     job j; /* first */
     store *s;
-    const char *frontend;  /* borrowed */
-    bool flush, listen;    /* there is a batch to write; others' loads are wanted */
-    store_batch batch;     /* what is to be written; kept over visits that fail. Owned */
-    int64_t change;        /* of the last directory that was read */
-    store_directory *news; /* a later one, or NULL */
-    loads heard;           /* names are owned */
-    account_task *tasks;   /* in order */
+    const char *frontend;   /* borrowed */
+    bool flush, listen;     /* there is a batch to write; others' loads are wanted */
+    store_batch batch;      /* what is to be written; kept over visits that fail. Owned */
+    int64_t change;         /* of the last directory that was read */
+    store_directory *later; /* one read since, or NULL */
+    load_list loads;        /* of all frontends together; names are owned */
+    account_task *tasks;    /* in order */
     bool failed;
     err why;
 } visit;
@@ -60,21 +60,21 @@ struct accounts {
 
 /* On the thread. */
 
-static void hear(void *ctx, const store_load *l)
+static void add_load(void *ctx, const store_load *l)
 {
-    loads *to = ctx;
+    load_list *to = ctx;
     to->at = xgrow(to->at, &to->cap, to->n + 1, sizeof *to->at);
     to->at[to->n] = *l;
     to->at[to->n++].tenant = xstrdup(l->tenant);
 }
 
-static int read_news(visit *v)
+static int read_directory(visit *v)
 {
     int64_t change;
     if (store_read_change(v->s, &change, &v->why))
         return -1;
-    v->news = change == v->change ? NULL : store_read_directory(v->s, &v->why);
-    return change == v->change || v->news ? 0 : -1;
+    v->later = change == v->change ? NULL : store_read_directory(v->s, &v->why);
+    return change == v->change || v->later ? 0 : -1;
 }
 
 static void run_visit(job *j)
@@ -83,8 +83,8 @@ static void run_visit(job *j)
     v->failed = v->flush && store_flush(v->s, &v->batch, &v->why);
     for (account_task *t = v->tasks; t; t = t->next)
         t->run(t, v->s);
-    v->failed = v->failed || read_news(v) ||
-                (v->listen && store_read_load(v->s, v->frontend, v->batch.now, hear, &v->heard, &v->why));
+    v->failed = v->failed || read_directory(v) ||
+                (v->listen && store_read_load(v->s, v->frontend, v->batch.now, add_load, &v->loads, &v->why));
 }
 
 /* On the loop: the batch. */
@@ -100,7 +100,7 @@ static void free_batch(store_batch *b)
     b->n_usage = b->n_load = 0;
 }
 
-/* Makes the next batch of what there is to tell, unless one still waits to be written. */
+/* Makes the next batch of what there is to write, unless one still waits to be written. */
 static void fill_batch(accounts *a)
 {
     visit *v = &a->v;
@@ -109,10 +109,10 @@ static void fill_batch(accounts *a)
     if (v->flush)
         return;
     size_t n;
-    store_load *told = tenants_tell(a->all, &n);
+    store_load *loads = tenants_report_loads(a->all, &n);
     for (size_t i = 0; i < n; i++)
-        told[i].tenant = xstrdup(told[i].tenant);
-    v->batch.load = told;
+        loads[i].tenant = xstrdup(loads[i].tenant);
+    v->batch.load = loads;
     v->batch.n_load = n;
     v->batch.usage = ledger_take(a->used, &v->batch.n_usage);
     v->flush = v->batch.n_usage || n || (now - a->last_flush > HEARTBEAT && tenants_are_busy(a->all));
@@ -152,34 +152,35 @@ static int by_tenant(const void *a, const void *b)
     return strcmp(((const store_load *)a)->tenant, ((const store_load *)b)->tenant);
 }
 
-static const store_load *own_load(const store_batch *b, const store_load *heard)
+static const store_load *own_load(const store_batch *b, const store_load *all)
 {
-    return b->n_load ? bsearch(heard, b->load, b->n_load, sizeof *b->load, by_tenant) : NULL;
+    return b->n_load ? bsearch(all, b->load, b->n_load, sizeof *b->load, by_tenant) : NULL;
 }
 
-static void take_heard(accounts *a)
+static void apply_loads(accounts *a)
 {
     visit *v = &a->v;
-    for (size_t i = 0; i < v->heard.n; i++) {
-        const store_load *own = v->flush ? own_load(&v->batch, &v->heard.at[i]) : NULL;
+    for (size_t i = 0; i < v->loads.n; i++) {
+        const store_load *own = v->flush ? own_load(&v->batch, &v->loads.at[i]) : NULL;
         if (!v->failed)
-            tenants_hear(a->all, loop_now(a->on), &v->heard.at[i], own ? own->requests : 0, own ? own->tokens : 0);
-        free((char *)v->heard.at[i].tenant);
+            tenants_apply_load(a->all, loop_now(a->on), &v->loads.at[i], own ? own->requests : 0,
+                               own ? own->tokens : 0);
+        free((char *)v->loads.at[i].tenant);
     }
-    v->heard.n = 0;
+    v->loads.n = 0;
 }
 
-static void take_news(accounts *a)
+static void apply_directory(accounts *a)
 {
     visit *v = &a->v;
-    if (v->news && !v->failed) {
-        tenants_apply(a->all, v->news);
-        if (a->news.tell)
-            a->news.tell(a->news.ctx, v->news);
-        v->change = v->news->change;
+    if (v->later && !v->failed) {
+        tenants_apply(a->all, v->later);
+        if (a->news.changed)
+            a->news.changed(a->news.ctx, v->later);
+        v->change = v->later->change;
     }
-    store_directory_free(v->news);
-    v->news = NULL;
+    store_directory_free(v->later);
+    v->later = NULL;
 }
 
 static void note(accounts *a)
@@ -201,8 +202,8 @@ static void take_back(accounts *a)
     visit *v = &a->v;
     a->out = false;
     note(a);
-    take_heard(a);
-    take_news(a);
+    apply_loads(a);
+    apply_directory(a);
     if (!v->failed) {
         free_batch(&v->batch);
         v->flush = false;
@@ -246,15 +247,15 @@ accounts *accounts_new(net_loop *on, const char *url, const char *base, accounts
     a->v = (visit){
         .j.run = run_visit, .s = s, .frontend = a->frontend, .change = d->change, .batch.frontend = a->frontend};
     tenants_apply(a->all, d);
-    if (news.tell)
-        news.tell(news.ctx, d);
+    if (news.changed)
+        news.changed(news.ctx, d);
     store_directory_free(d);
     a->timer = loop_timer_new(on, on_tick, a);
     loop_timer_set(a->timer, TICK);
     return a;
 }
 
-static void tell_lost(const store_batch *b)
+static void log_lost(const store_batch *b)
 {
     for (size_t i = 0; i < b->n_usage; i++) {
         const store_usage *u = &b->usage[i];
@@ -272,7 +273,7 @@ static void write_rest(accounts *a)
         fill_batch(a);
         if (a->v.flush && store_flush(a->s, &a->v.batch, &a->v.why)) {
             log_error("%s", a->v.why.msg);
-            tell_lost(&a->v.batch);
+            log_lost(&a->v.batch);
         }
         a->v.flush = false;
         free_batch(&a->v.batch);
@@ -302,7 +303,7 @@ void accounts_free(accounts *a)
     jobs_free(a->thread);
     write_rest(a);
     store_close(a->s);
-    free(a->v.heard.at);
+    free(a->v.loads.at);
     ledger_free(a->used);
     tenants_free(a->all);
     free(a);

@@ -15,9 +15,9 @@
 
 typedef struct accounts accounts;
 
-/* Called with the store's directory: once by accounts_new(), then whenever it has changed. tell may be NULL. */
+/* Called with the store's directory: once by accounts_new(), then whenever it has changed. changed may be NULL. */
 typedef struct {
-    void (*tell)(void *ctx, const store_directory *d);
+    void (*changed)(void *ctx, const store_directory *d);
     void *ctx;
 } accounts_news;
 

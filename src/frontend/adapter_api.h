@@ -37,12 +37,12 @@ typedef struct {
 } adapter_api_options;
 
 typedef struct adapter_api adapter_api;
-typedef struct adapter_wish adapter_wish;
+typedef struct adapter_op adapter_op;
 
 /* Opens the registry. models: a name that they have from elsewhere cannot be added. NULL with e set when the disk's
  * registry cannot be opened. */
 adapter_api *adapter_api_new(struct event_base *loop, const adapter_api_options *o, const catalog *models, err *e);
-void adapter_api_free(adapter_api *a); /* every wish must be answered or forgotten; a may be NULL */
+void adapter_api_free(adapter_api *a); /* every operation must be answered or forgotten; a may be NULL */
 
 /* Who asks. */
 typedef struct {
@@ -50,12 +50,13 @@ typedef struct {
     const char *address; /* recorded with what is changed */
 } adapter_asker;
 
-/* Starts what a request asks for. Arguments are borrowed during the call. tell is called once, later from the loop; the
- * wish is freed behind it. */
-adapter_wish *adapter_api_ask(adapter_api *a, const http_head *head, const buf *body, const adapter_asker *who,
-                              void (*tell)(void *ctx, int status, const buf *json), void *ctx);
+/* Starts what a request asks for. Arguments are borrowed during the call. done is called once, later from the loop;
+ * then the operation is freed. */
+adapter_op *adapter_api_ask(adapter_api *a, const http_head *head, const buf *body, const adapter_asker *who,
+                            void (*done)(void *ctx, int status, const buf *json), void *ctx);
 
-/* Drops a wish: tell will not be called. A fetch under way stops, and the next one for the same source continues it. */
-void adapter_api_forget(adapter_api *a, adapter_wish *w);
+/* Drops an operation: done will not be called. A fetch under way stops, and the next one for the same source
+ * continues it. */
+void adapter_api_forget(adapter_api *a, adapter_op *op);
 
 #endif

@@ -10,12 +10,10 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
-
-static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors"};
-enum { N_FILES = sizeof files / sizeof files[0] };
+#include "registry/adapter_files.h"
 
 /* A file that is not there is all zeros. */
-typedef struct { file_stamp file[N_FILES]; } stamp;
+typedef struct { file_stamp file[N_NEEDED]; } stamp;
 
 typedef struct {
     stamp is;
@@ -55,8 +53,8 @@ static stamp stamp_of(const char *dir)
 {
     stamp is;
     memset(&is, 0, sizeof is);
-    for (int i = 0; i < N_FILES; i++) {
-        char *path = path_join(dir, files[i]);
+    for (int i = 0; i < N_NEEDED; i++) {
+        char *path = path_join(dir, adapter_file_name[i]);
         is.file[i] = file_stamp_of(path);
         free(path);
     }

@@ -16,7 +16,7 @@ typedef struct {
 } adapter_names;
 
 /* Splits a name: of "acme/sql" the owner is "acme", and "sql" is returned; owner "": the operators. */
-enum { ADAPTER_OWNER = 65 };
+enum { ADAPTER_OWNER = STORE_MAX_NAME + 1 };
 const char *adapter_name_split(const char *full, char owner[ADAPTER_OWNER]);
 
 /* Checks that all hosts can read a source, as they must if it is in a store: a path that depends on where a process runs

@@ -31,7 +31,7 @@ struct admin_call {
     api_error error;
     json_t *answer; /* NULL: error */
     int status;
-    void (*tell)(void *ctx, int status, const buf *json); /* NULL: forgotten */
+    void (*done)(void *ctx, int status, const buf *json); /* NULL: forgotten */
     void *ctx;
 };
 
@@ -384,7 +384,7 @@ static void call_free(admin_call *c)
     free(c);
 }
 
-static void done(account_task *t)
+static void store_done(account_task *t)
 {
     admin_call *c = (admin_call *)t;
     buf text = {0};
@@ -392,8 +392,8 @@ static void done(account_task *t)
         api_error_write(&c->error, &text);
     else
         json_add_take(&text, json_incref(c->answer));
-    if (c->tell)
-        c->tell(c->ctx, c->broken ? c->error.status : c->status, &text);
+    if (c->done)
+        c->done(c->ctx, c->broken ? c->error.status : c->status, &text);
     buf_free(&text);
     call_free(c);
 }
@@ -465,12 +465,12 @@ static void read_body(admin_call *c, const buf *body)
         fail(c, 400, NULL, e.msg);
 }
 
-admin_call *admin_ask(accounts *a, const admin_request *r, void (*tell)(void *ctx, int status, const buf *json),
+admin_call *admin_ask(accounts *a, const admin_request *r, void (*done)(void *ctx, int status, const buf *json),
                       void *ctx)
 {
     admin_call *c = XNEW(admin_call);
-    *c = (admin_call){.t = {.run = run, .done = done, .drop = drop},
-                      .tell = tell,
+    *c = (admin_call){.t = {.run = run, .done = store_done, .drop = drop},
+                      .done = done,
                       .ctx = ctx,
                       .method = xstrdup(strcmp(r->head->method, "HEAD") == 0 ? "GET" : r->head->method),
                       .usage_of = r->usage_of ? xstrdup(r->usage_of) : NULL};
@@ -495,5 +495,5 @@ void admin_call_methods(const admin_call *c, const char *method[ADMIN_METHODS + 
 
 void admin_forget(admin_call *c)
 {
-    c->tell = NULL;
+    c->done = NULL;
 }

@@ -29,13 +29,13 @@ typedef struct {
     const char *usage_of; /* the tenant, where one asks for its own usage, whatever the path; NULL: an operator */
 } admin_request;          /* all borrowed, during admin_ask() */
 
-/* Starts what a request asks for. tell is called once, later from the loop; the call is freed behind it. */
-admin_call *admin_ask(accounts *a, const admin_request *r, void (*tell)(void *ctx, int status, const buf *json),
+/* Starts what a request asks for. done is called once, later from the loop; then the call is freed. */
+admin_call *admin_ask(accounts *a, const admin_request *r, void (*done)(void *ctx, int status, const buf *json),
                       void *ctx);
 
 /* Writes the methods that the call's path takes, and NULL: what the Allow header of a 405 names. Literals. */
 enum { ADMIN_METHODS = 5 };
 void admin_call_methods(const admin_call *c, const char *method[ADMIN_METHODS + 1]);
-void admin_forget(admin_call *c); /* tell will not be called; what was asked for is done all the same */
+void admin_forget(admin_call *c); /* done will not be called; what was asked for is done all the same */
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sampling_limits.h"
 #include "grammar/grammar.h"
 
 /* Numbers, from a table. */
@@ -18,12 +19,13 @@ static const struct number {
     size_t at; /* in api_request */
     double min, max;
 } numbers[] = {
-    {"temperature", NUMBER_FLOAT, offsetof(api_request, sampling.temperature), 0, 100},
-    {"top_p", NUMBER_FLOAT, offsetof(api_request, sampling.top_p), 1e-6, 1},
+    {"temperature", NUMBER_FLOAT, offsetof(api_request, sampling.temperature), 0, MAX_TEMPERATURE},
+    {"top_p", NUMBER_FLOAT, offsetof(api_request, sampling.top_p), MIN_TOP_P, 1},
     {"min_p", NUMBER_FLOAT, offsetof(api_request, sampling.min_p), 0, 1},
-    {"presence_penalty", NUMBER_FLOAT, offsetof(api_request, sampling.presence_penalty), -2, 2},
-    {"frequency_penalty", NUMBER_FLOAT, offsetof(api_request, sampling.frequency_penalty), -2, 2},
-    {"repetition_penalty", NUMBER_FLOAT, offsetof(api_request, sampling.repetition_penalty), 1e-6, 100},
+    {"presence_penalty", NUMBER_FLOAT, offsetof(api_request, sampling.presence_penalty), -MAX_PENALTY, MAX_PENALTY},
+    {"frequency_penalty", NUMBER_FLOAT, offsetof(api_request, sampling.frequency_penalty), -MAX_PENALTY, MAX_PENALTY},
+    {"repetition_penalty", NUMBER_FLOAT, offsetof(api_request, sampling.repetition_penalty), MIN_REPETITION_PENALTY,
+     MAX_REPETITION_PENALTY},
     {"top_k", NUMBER_INT, offsetof(api_request, sampling.top_k), -1, INT32_MAX},
     {"min_tokens", NUMBER_INT, offsetof(api_request, sampling.min_tokens), 0, INT32_MAX},
     {"priority", NUMBER_INT, offsetof(api_request, priority), INT32_MIN, INT32_MAX},

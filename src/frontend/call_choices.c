@@ -47,9 +47,9 @@ void call_close_choice(call *c, choice *k)
 {
     dispatch_cancel(c->s->at_scheduler, k->id);
     k->id = 0;
-    if (k->in_hand)
+    if (k->in_flight)
         tenant_end(c->who, k->waits);
-    k->in_hand = false;
+    k->in_flight = false;
 }
 
 static void begin_stream(call *c)
@@ -294,7 +294,7 @@ static void add_choices(call *c, int number, uint64_t seed)
         *k = (choice){.owner = c,
                       .index = c->n_choices++,
                       .prompt = number,
-                      .in_hand = c->who,
+                      .in_flight = c->who,
                       .waits = true,
                       .rules = rules_of(c, prompt->n)};
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);

@@ -64,7 +64,7 @@ static void count(call *c, int status)
                                     .total = now - c->start});
 }
 
-static void count_loss(call *c, reply_loss why)
+static void count_loss(call *c, client_loss why)
 {
     if (why == CLIENT_DOES_NOT_READ) {
         log_info("frontend: %s is cut off: its client does not read", c->name);
@@ -75,7 +75,7 @@ static void count_loss(call *c, reply_loss why)
     count(c, 499); /* as nginx counts clients that close */
 }
 
-void call_on_client_gone(void *ctx, reply_loss why)
+void call_on_client_gone(void *ctx, client_loss why)
 {
     call *c = ctx;
     count_loss(c, why);

@@ -16,7 +16,7 @@ typedef struct {
     call *owner;       /* borrowed: a choice is part of its call */
     uint64_t id;       /* at the scheduler; 0: not there */
     int index, prompt; /* number of the prompt it belongs to */
-    bool in_hand;      /* counted among its tenant's requests in flight */
+    bool in_flight;    /* counted among its tenant's requests in flight */
     bool waits;        /* it has no token yet */
     answer_rules rules;
     answer a;
@@ -74,7 +74,7 @@ void call_close_choice(call *c, choice *k);
 void call_fail(call *c, const api_error *e);
 void call_finish(call *c);             /* all choices are complete */
 void call_send_prompt_tokens(call *c); /* the prompt's tokens are all that was asked for */
-void call_on_client_gone(void *call, reply_loss why);
+void call_on_client_gone(void *call, client_loss why);
 api_usage call_usage(const call *c);
 
 #endif

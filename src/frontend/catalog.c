@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/sort.h"
 #include "registry/adapter_arg.h"
 #include "text/utf8.h"
 
@@ -54,14 +55,6 @@ static catalog *new_catalog(const char *base, int n)
     return c;
 }
 
-static bool is_adapter_dir(const char *dir)
-{
-    char *path = path_join(dir, "adapter_config.json");
-    bool is = file_exists(path);
-    free(path);
-    return is;
-}
-
 static int add_given(catalog *c, const char *arg, err *e)
 {
     size_t n_name;
@@ -70,8 +63,8 @@ static int add_given(catalog *c, const char *arg, err *e)
         return -1;
     if (!utf8_is_valid(arg, n_name))
         return err_set(e, "--adapter %s: the name is not UTF-8", arg);
-    if (!is_adapter_dir(dir))
-        return err_set(e, "--adapter %s: there is no adapter_config.json in that directory", arg);
+    if (!adapter_files_are_in(dir))
+        return err_set(e, "--adapter %s: there is no %s in that directory", arg, adapter_file_name[FILE_CONFIG]);
     c->name[c->n] = xstrndup(arg, n_name);
     c->given_dir[c->n++] = xstrdup(dir);
     return 0;
@@ -129,22 +122,11 @@ const char *catalog_base(const catalog *c)
     return c->base;
 }
 
-/* Returns the adapter's folder in a directory, links followed; NULL: there is none. */
-static char *folder_in(const char *dir, const char *name)
-{
-    char *path = path_child(dir, name), *folder = path ? path_resolve(path) : NULL;
-    free(path);
-    if (folder && is_adapter_dir(folder))
-        return folder;
-    free(folder);
-    return NULL;
-}
-
 static char *folder_of(const catalog *c, const char *name)
 {
     char *folder = NULL;
     for (int i = 0; i < c->n_dirs && !folder && utf8_is_valid(name, strlen(name)); i++)
-        folder = folder_in(c->dir[i], name);
+        folder = adapter_files_find(c->dir[i], name);
     return folder;
 }
 
@@ -244,7 +226,7 @@ char *catalog_dir(const catalog *c, const char *name)
     registered r;
     if (folder || !copy_registered(c, name, &r))
         return folder;
-    if (is_adapter_dir(r.dir))
+    if (adapter_files_are_in(r.dir))
         folder = xstrdup(r.dir);
     registered_deinit(&r);
     return folder;
@@ -282,11 +264,6 @@ static void add_registered(const catalog *c, name_list *l)
     pthread_mutex_unlock(lock);
 }
 
-static int compare(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 char **catalog_list(const catalog *c, int *n)
 {
     name_list l = {0};
@@ -296,7 +273,7 @@ char **catalog_list(const catalog *c, int *n)
         add_folders(c, c->dir[i], &l);
     add_registered(c, &l);
     if (l.n > 0)
-        qsort(l.name, (size_t)l.n, sizeof *l.name, compare);
+        qsort(l.name, (size_t)l.n, sizeof *l.name, sort_by_text);
     *n = 0;
     for (int i = 0; i < l.n; i++) {
         bool again = (*n > 0 && strcmp(l.name[i], l.name[*n - 1]) == 0) || strcmp(l.name[i], c->base) == 0;

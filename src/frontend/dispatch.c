@@ -412,8 +412,8 @@ uint64_t dispatch_n_reconnections(const dispatch *d)
     return d->reconnections;
 }
 
-void dispatch_rouse(dispatch *d)
+void dispatch_wake(dispatch *d)
 {
     if (dispatch_n_live(d) >= MIN_SHARED)
-        pool_rouse(d->threads);
+        pool_wake(d->threads);
 }

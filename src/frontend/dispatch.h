@@ -48,7 +48,7 @@ typedef struct {
 
 /* tokens: called when tokens have come, of the prompt while it is scored, then of output; p: [n] their logprobs, or
  * NULL. On any thread, while others may be told of other requests: it must touch nothing but its own and call nothing
- * of dispatch. after_tokens: called behind each of these on the loop's thread, unless the request has been cancelled in
+ * of dispatch. after_tokens: called after each of these on the loop's thread, unless the request has been cancelled in
  * between. cached: called on the loop's thread before the first token, with the number of tokens of the prompt that did
  * not have to be computed; not called for 0. end: called when there will be no more; the id is not valid any more.
  * after_tokens and end may cancel any request, also their own. */
@@ -76,6 +76,6 @@ int dispatch_n_live(const dispatch *d);
 uint64_t dispatch_n_reconnections(const dispatch *d);
 
 /* Wakes the threads, as tokens of many requests are about to come. */
-void dispatch_rouse(dispatch *d);
+void dispatch_wake(dispatch *d);
 
 #endif

@@ -150,9 +150,9 @@ int frontend_reload(frontend *f, err *e)
     return read_certificate(f, status ? &other : e) || status ? -1 : 0;
 }
 
-static void hear_residents(void *ctx, const Residents *r)
+static void on_residents(void *ctx, const Residents *r)
 {
-    tiers_hear(((frontend *)ctx)->tiers, r);
+    tiers_update(((frontend *)ctx)->tiers, r);
 }
 
 static int start_dispatch(frontend *f, const frontend_options *o, err *e)
@@ -164,7 +164,7 @@ static int start_dispatch(frontend *f, const frontend_options *o, err *e)
                                 .patience = o->patience,
                                 .context = &f->context,
                                 .held = f->held,
-                                .residents = hear_residents,
+                                .residents = on_residents,
                                 .residents_ctx = f};
     f->routes.calls.at_scheduler = dispatch_new(&f->loop->base, &d, e);
     return f->routes.calls.at_scheduler ? 0 : -1;
@@ -361,9 +361,9 @@ int frontend_n_tenants(const frontend *f)
     return a ? tenants_count(accounts_tenants(a)) : -1;
 }
 
-void frontend_rouse(frontend *f)
+void frontend_wake(frontend *f)
 {
-    dispatch_rouse(f->routes.calls.at_scheduler);
+    dispatch_wake(f->routes.calls.at_scheduler);
 }
 
 int frontend_n_open(const frontend *f)

@@ -81,7 +81,7 @@ int frontend_context(const frontend *f);
  * catalog_list_free(). */
 char **frontend_adapters(const frontend *f, int *n_good, int *n);
 
-void frontend_rouse(frontend *f); /* wakes its threads, as tokens of many requests are about to come */
+void frontend_wake(frontend *f); /* wakes its threads, as tokens of many requests are about to come */
 
 int frontend_n_tenants(const frontend *f); /* -1: there is no store */
 int frontend_n_open(const frontend *f);    /* calls that are not completely answered */

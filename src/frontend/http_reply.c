@@ -10,13 +10,13 @@ typedef struct {
     http_exchange *x;
 } http_reply;
 
-static void on_gone(void *ctx, http_loss why)
+static void on_gone(void *ctx, client_loss why)
 {
     http_reply *r = ctx;
-    void (*gone)(void *, reply_loss) = r->base.gone;
+    void (*gone)(void *, client_loss) = r->base.gone;
     void *owner = r->base.ctx;
     free(r);
-    gone(owner, why == HTTP_CLIENT_DOES_NOT_READ ? CLIENT_DOES_NOT_READ : CLIENT_LEFT);
+    gone(owner, why);
 }
 
 static http_exchange *exchange_of(reply *base)

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/prometheus.h"
 
-enum { MAX_MODELS = 65536, MODEL_LABELS = 20 }; /* models counted by name; of these shown by name */
+enum { MAX_MODELS = 65536 }; /* counted by name */
 
 /* Seconds, from a fast GPU's step to a long wait in the queue. */
 static const double bounds[HISTOGRAM_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15,
@@ -64,13 +64,7 @@ void histogram_add(histogram *h, double seconds)
 
 void metrics_write_histogram(buf *out, const char *name, const char *help, const histogram *h)
 {
-    prometheus_add_family(out, name, "histogram", help);
-    unsigned long long n = 0;
-    for (int i = 0; i < HISTOGRAM_BUCKETS; i++)
-        buf_printf(out, "punica_%s_bucket{le=\"%g\"} %llu\n", name, bounds[i], n += h->count[i]);
-    n += h->count[HISTOGRAM_BUCKETS];
-    buf_printf(out, "punica_%s_bucket{le=\"+Inf\"} %llu\n", name, n);
-    buf_printf(out, "punica_%s_sum %.9g\npunica_%s_count %llu\n", name, h->sum, name, n);
+    prometheus_add_histogram(out, name, help, bounds, h->count, HISTOGRAM_BUCKETS, h->sum);
 }
 
 static int by_use(const void *pa, const void *pb)
@@ -83,17 +77,11 @@ static int by_use(const void *pa, const void *pb)
 static void write_models(buf *out, const char *name, const char *help, const metrics_model *top, size_t n,
                          size_t offset)
 {
-    uint64_t rest = 0;
-    prometheus_add_family(out, name, "counter", help);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t value = *(const uint64_t *)((const char *)&top[i] + offset);
-        if (i >= MODEL_LABELS || strcmp(top[i].name, "other") == 0) {
-            rest += value;
-            continue;
-        }
-        prometheus_add_sample(out, name, &(prometheus_label){"model", top[i].name}, 1, value);
-    }
-    prometheus_add_sample(out, name, &(prometheus_label){"model", "other"}, 1, rest);
+    prometheus_item *item = XNEW_ARRAY(prometheus_item, n + 1);
+    for (size_t i = 0; i < n; i++)
+        item[i] = (prometheus_item){top[i].name, *(const uint64_t *)((const char *)&top[i] + offset)};
+    prometheus_add_top(out, name, help, "model", item, n, 0);
+    free(item);
 }
 
 void metrics_write_models(const metrics *m, buf *out)

@@ -6,12 +6,13 @@
 #include <sys/queue.h>
 
 #include "base/mem.h"
+#include "base/sort.h"
 #include "frontend/api_reply.h"
 
 #define SIZE (1u << 20) /* its size in the fair queue, among bodies that are prepared */
 
 struct model_asker {
-    void (*tell)(void *ctx, const buf *json);
+    void (*done)(void *ctx, const buf *json);
     void *ctx;
     model_view *seen; /* kept; NULL: everything */
     TAILQ_ENTRY(model_asker) entry;
@@ -51,11 +52,6 @@ static char *name_for(const model_view *seen, char *name)
     return n && strncmp(name, owner, n) == 0 && name[n] == '/' ? name + n + 1 : name;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Writes the list for a view. A name is listed once: where a tenant's own adapter has the name of another, its own is
  * meant. */
 static void write_seen(const model_list *l, const model_view *seen, buf *out)
@@ -66,7 +62,7 @@ static void write_seen(const model_list *l, const model_view *seen, buf *out)
         if (model_view_has(seen, l->names[i]))
             names[n_seen++] = name_for(seen, l->names[i]);
     if (n_seen)
-        qsort(names, (size_t)n_seen, sizeof *names, by_name);
+        qsort(names, (size_t)n_seen, sizeof *names, sort_by_text);
     for (int i = 0; i < n_seen; i++)
         if (n == 0 || strcmp(names[i], names[n - 1]) != 0)
             names[n++] = names[i];
@@ -86,7 +82,7 @@ static void answer(const model_list *l, model_asker *a)
     buf some = {0};
     if (a->seen)
         write_seen(l, a->seen, &some);
-    a->tell(a->ctx, a->seen ? &some : &l->json);
+    a->done(a->ctx, a->seen ? &some : &l->json);
     buf_free(&some);
 }
 
@@ -108,7 +104,7 @@ static void clear(model_list *l)
     l->n_names = 0;
 }
 
-static void done(task *t)
+static void list_done(task *t)
 {
     model_list *l = (model_list *)t;
     for (model_asker *a; (a = TAILQ_FIRST(&l->now));) {
@@ -133,7 +129,7 @@ model_list *model_list_new(background *threads, const catalog *models, adapter_c
     model_list *l = XNEW(model_list);
     l->t.turn.size = SIZE;
     l->t.run = run;
-    l->t.done = done;
+    l->t.done = list_done;
     l->t.drop = drop;
     l->threads = threads;
     l->models = models;
@@ -159,10 +155,10 @@ void model_list_look(model_list *l)
         start(l);
 }
 
-model_asker *model_list_ask(model_list *l, model_view *seen, void (*tell_it)(void *ctx, const buf *json), void *ctx)
+model_asker *model_list_ask(model_list *l, model_view *seen, void (*done)(void *ctx, const buf *json), void *ctx)
 {
     model_asker *a = XNEW(model_asker);
-    *a = (model_asker){.tell = tell_it, .ctx = ctx, .seen = model_view_keep(seen), .is_next = true};
+    *a = (model_asker){.done = done, .ctx = ctx, .seen = model_view_keep(seen), .is_next = true};
     TAILQ_INSERT_TAIL(&l->next, a, entry);
     if (!l->running)
         start(l);

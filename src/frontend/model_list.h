@@ -23,9 +23,9 @@ void model_list_free(model_list *l); /* nobody may be asking; the threads must b
 /* Makes the list for nobody, so that adapters that cannot be served are logged. */
 void model_list_look(model_list *l);
 
-/* Asks for the list of the models in seen, which is kept meanwhile; NULL: of all. tell is called once, later from the
+/* Asks for the list of the models in seen, which is kept meanwhile; NULL: of all. done is called once, later from the
  * loop; then the asker is freed. */
-model_asker *model_list_ask(model_list *l, model_view *seen, void (*tell)(void *ctx, const buf *json), void *ctx);
-void model_list_forget(model_list *l, model_asker *a); /* tell will not be called */
+model_asker *model_list_ask(model_list *l, model_view *seen, void (*done)(void *ctx, const buf *json), void *ctx);
+void model_list_forget(model_list *l, model_asker *a); /* done will not be called */
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/sort.h"
 
 struct model_view {
     int n_keepers;
@@ -18,11 +19,6 @@ struct model_view {
     char **pattern; /* [n_patterns] that end with a star */
     size_t n_names, n_patterns;
 };
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
 
 model_view *model_view_new(const char *owner, const char *base, bool may, const store_grant *grant, size_t n)
 {
@@ -43,7 +39,7 @@ model_view *model_view_new(const char *owner, const char *base, bool may, const 
             v->name[v->n_names++] = xstrdup(text);
     }
     if (v->n_names)
-        qsort(v->name, v->n_names, sizeof *v->name, by_text);
+        qsort(v->name, v->n_names, sizeof *v->name, sort_by_text);
     v->given_len = given.len;
     v->given = buf_take(&given);
     return v;
@@ -101,7 +97,7 @@ bool model_view_has(const model_view *v, const char *name)
     size_t n = strlen(v->owner);
     if (n && strncmp(name, v->owner, n) == 0 && name[n] == '/')
         return true;
-    bool has = bsearch(&name, v->name, v->n_names, sizeof *v->name, by_text);
+    bool has = bsearch(&name, v->name, v->n_names, sizeof *v->name, sort_by_text);
     for (size_t i = 0; i < v->n_patterns && !has; i++)
         has = store_grant_covers(v->pattern[i], name);
     return has;

@@ -143,8 +143,8 @@ static char bare_of(tools_format f)
     return f == TOOLS_LLAMA ? '{' : f == TOOLS_PYTHONIC || f == TOOLS_REQUIRED ? '[' : 0;
 }
 
-/* Tells the rest of the output. Blanks at its end are dropped if there were calls. */
-static void tell_rest(output_parts *p, const input *in)
+/* Emits the rest of the output. Blanks at its end are dropped if there were calls. */
+static void emit_rest(output_parts *p, const input *in)
 {
     if (p->n_calls == 0)
         buf_add(&p->content, in->text + p->at, in->n - p->at);
@@ -181,7 +181,7 @@ static bool read_content(output_parts *p, const input *in)
     }
     at = mark ? find_text(in, p->at, mark) : SIZE_MAX;
     if (at == SIZE_MAX && in->whole) {
-        tell_rest(p, in);
+        emit_rest(p, in);
         return false;
     }
     size_t end = at != SIZE_MAX ? at : mark ? before_mark(in, p->at, mark) : in->n;
@@ -194,8 +194,8 @@ static bool read_content(output_parts *p, const input *in)
 
 /* Calls. */
 
-/* Tells what has come of a call: a new one, or more of the open one. */
-static void tell_call(output_parts *p, const parts_rules *r, const call_text *c, bool complete)
+/* Emits what has come of a call: a new one, or more of the open one. */
+static void emit_call(output_parts *p, const parts_rules *r, const call_text *c, bool complete)
 {
     if (c->begun && !p->open && !(r->one_call && p->n_calls)) {
         p->call = xgrow(p->call, &p->calls_cap, (size_t)p->n_calls + 1, sizeof *p->call);
@@ -239,7 +239,7 @@ static unit take_call(output_parts *p, const input *in, size_t from, call_status
 {
     bool cut = state == CALL_MORE && in->whole && (c->begun || p->open), done = state == CALL_DONE || cut;
     if (state != CALL_BAD)
-        tell_call(p, in->r, c, done);
+        emit_call(p, in->r, c, done);
     if (done)
         p->at = p->doubtful = cut ? in->n : from + c->end;
     call_text_free(c);

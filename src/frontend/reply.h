@@ -9,10 +9,9 @@
 #include <stddef.h>
 
 #include "base/buf.h"
+#include "net/client_loss.h"
 
 typedef struct reply reply;
-
-typedef enum { CLIENT_LEFT, CLIENT_DOES_NOT_READ } reply_loss;
 
 typedef struct {
     void (*add_header)(reply *, const char *name, const char *value);
@@ -29,7 +28,7 @@ typedef struct {
 struct reply {
     const reply_ops *ops;
     const char *client; /* borrowed: while the reply lives */
-    void (*gone)(void *ctx, reply_loss why);
+    void (*gone)(void *ctx, client_loss why);
     void *ctx;
 };
 
@@ -46,7 +45,7 @@ static inline void reply_send(reply *r, int status, const char *type, const buf 
 }
 
 /* A stream: begin, add any number of times, end, which frees the reply. add sends at once, and may be called on any
- * thread while the loop's waits for it; flush, to be called behind it on the loop's thread, sees to what the kernel
+ * thread while the loop's waits for it; flush, to be called after it on the loop's thread, sees to what the kernel
  * did not take, and has gone called, later, when the client has too much unread. end returns false if it had by then:
  * it is cut off, its stream unfinished. */
 static inline void reply_begin(reply *r, const char *type)

@@ -185,97 +185,100 @@ static int get_model(routes *r, http_exchange *x, const char *rest, buf *body, c
     return status;
 }
 
-/* The list of models, which is answered later. */
+/* Requests that are answered later. */
 
-typedef struct {
+typedef struct pending pending;
+struct pending {
     routes *r;
     http_exchange *x;
-    model_asker *asks;
-} list_wish;
+    const char *route;          /* static */
+    void *asked;                /* the request, at whoever is to answer it */
+    void (*forget)(pending *p); /* drops it there: the client is gone */
+};
+
+static void on_pending_gone(void *ctx, client_loss why)
+{
+    (void)why;
+    pending *p = ctx;
+    p->forget(p);
+    metrics_count_answer(p->r->calls.counts, p->route, "none", 499);
+    free(p);
+}
+
+static pending *pending_new(routes *r, http_exchange *x, const char *route, void (*forget)(pending *p))
+{
+    pending *p = XNEW(pending);
+    *p = (pending){.r = r, .x = x, .route = route, .forget = forget};
+    http_exchange_set_gone(x, on_pending_gone, p);
+    return p;
+}
+
+/* The list of models. */
 
 static const char list_route[] = "/v1/models";
 
-static void tell_list(void *ctx, const buf *json)
+static void list_done(void *ctx, const buf *json)
 {
-    list_wish *w = ctx;
-    routes *r = w->r;
+    pending *p = ctx;
+    routes *r = p->r;
     budget *memory = shared_budget_part(r->calls.memory, NULL);
     if (budget_take(memory, json->len)) {
         budget_give(memory, json->len); /* the server charges what it cannot send at once */
-        send_body(r, w->x, list_route, 200, JSON_TYPE, json);
+        send_body(r, p->x, list_route, 200, JSON_TYPE, json);
     } else {
         api_error e;
         api_error_set(&e, 503, NULL, "out_of_memory", "too many large answers wait for their clients; try again later");
-        send_error(r, w->x, list_route, &e);
+        send_error(r, p->x, list_route, &e);
     }
-    free(w);
+    free(p);
 }
 
-static void on_asker_gone(void *ctx, http_loss why)
+static void forget_list(pending *p)
 {
-    (void)why;
-    list_wish *w = ctx;
-    model_list_forget(w->r->list, w->asks);
-    metrics_count_answer(w->r->calls.counts, list_route, "none", 499);
-    free(w);
+    model_list_forget(p->r->list, p->asked);
 }
 
 static void ask_for_list(routes *r, http_exchange *x)
 {
-    list_wish *w = XNEW(list_wish);
-    *w = (list_wish){.r = r, .x = x};
-    http_exchange_set_gone(x, on_asker_gone, w);
-    w->asks = model_list_ask(r->list, view_of(r, x), tell_list, w);
+    pending *p = pending_new(r, x, list_route, forget_list);
+    p->asked = model_list_ask(r->list, view_of(r, x), list_done, p);
 }
 
 struct route;
 
-/* What operators ask of the store, and tenants of their usage: answered later, too. */
-
-typedef struct {
-    routes *r;
-    http_exchange *x;
-    const char *route;
-    admin_call *asked;
-} store_wish;
+/* What operators ask of the store, and tenants of their usage. */
 
 static void add_allow(http_exchange *x, const char *const *method);
 
-static void tell_stored(void *ctx, int status, const buf *json)
+static void store_done(void *ctx, int status, const buf *json)
 {
-    store_wish *w = ctx;
+    pending *p = ctx;
     if (status == 405) {
         const char *method[ADMIN_METHODS + 1];
-        admin_call_methods(w->asked, method);
-        add_allow(w->x, method);
+        admin_call_methods(p->asked, method);
+        add_allow(p->x, method);
     }
-    send_body(w->r, w->x, w->route, status, JSON_TYPE, json);
-    free(w);
+    send_body(p->r, p->x, p->route, status, JSON_TYPE, json);
+    free(p);
 }
 
-static void on_wish_gone(void *ctx, http_loss why)
+static void forget_store(pending *p)
 {
-    (void)why;
-    store_wish *w = ctx;
-    admin_forget(w->asked);
-    metrics_count_answer(w->r->calls.counts, w->route, "none", 499);
-    free(w);
+    admin_forget(p->asked);
 }
 
 static const char admin_route[] = ADMIN_PATH, usage_route[] = "/v1/usage";
 
 static void ask_store(routes *r, http_exchange *x, const char *route, const char *tenant_only)
 {
-    store_wish *w = XNEW(store_wish);
+    pending *p = pending_new(r, x, route, forget_store);
     charged_buf body = http_exchange_take_body(x);
-    *w = (store_wish){.r = r, .x = x, .route = route};
-    http_exchange_set_gone(x, on_wish_gone, w);
-    w->asked = admin_ask(r->calls.accounts,
+    p->asked = admin_ask(r->calls.accounts,
                          &(admin_request){.head = http_exchange_head(x),
                                           .body = &body.bytes,
                                           .client = http_exchange_client(x),
                                           .usage_of = tenant_only},
-                         tell_stored, w);
+                         store_done, p);
     charged_buf_free(&body);
 }
 
@@ -298,29 +301,18 @@ static void ask_usage(routes *r, http_exchange *x)
         refuse(r, x, NULL); /* where there are no tenants there is no usage */
 }
 
-/* Changes of adapters: answered later, too. */
+/* Changes of adapters. */
 
-typedef struct {
-    routes *r;
-    http_exchange *x;
-    const char *route;
-    adapter_wish *asked;
-} adapter_change;
-
-static void tell_changed(void *ctx, int status, const buf *json)
+static void change_done(void *ctx, int status, const buf *json)
 {
-    adapter_change *w = ctx;
-    send_body(w->r, w->x, w->route, status, JSON_TYPE, json);
-    free(w);
+    pending *p = ctx;
+    send_body(p->r, p->x, p->route, status, JSON_TYPE, json);
+    free(p);
 }
 
-static void on_changer_gone(void *ctx, http_loss why)
+static void forget_change(pending *p)
 {
-    (void)why;
-    adapter_change *w = ctx;
-    adapter_api_forget(w->r->adapters, w->asked);
-    metrics_count_answer(w->r->calls.counts, w->route, "none", 499);
-    free(w);
+    adapter_api_forget(p->r->adapters, p->asked);
 }
 
 static void add_header(void *ctx, const char *name, const char *value)
@@ -359,12 +351,10 @@ static void change_adapter(routes *r, http_exchange *x)
         send_error(r, x, route, &e);
         return;
     }
-    adapter_change *w = XNEW(adapter_change);
+    pending *p = pending_new(r, x, route, forget_change);
     charged_buf body = http_exchange_take_body(x);
-    *w = (adapter_change){.r = r, .x = x, .route = route};
-    http_exchange_set_gone(x, on_changer_gone, w);
     const adapter_asker who = {.tenant = t ? tenant_name(t) : NULL, .address = http_exchange_client(x)};
-    w->asked = adapter_api_ask(r->adapters, h, &body.bytes, &who, tell_changed, w);
+    p->asked = adapter_api_ask(r->adapters, h, &body.bytes, &who, change_done, p);
     charged_buf_free(&body);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/sampling_limits.h"
 
 static const size_t MAX_FILE = 1 << 20;
 
@@ -37,9 +38,10 @@ static int read_values(sampling_defaults *d, const json_t *doc, err *e)
 {
     if (!json_is_object(doc))
         return err_set(e, "it is no JSON object");
-    if (read_float(doc, "temperature", 0, 100, &d->temperature, e) || read_float(doc, "top_p", 1e-6, 1, &d->top_p, e) ||
-        read_float(doc, "min_p", 0, 1, &d->min_p, e) ||
-        read_float(doc, "repetition_penalty", 1e-6, 100, &d->repetition_penalty, e) ||
+    if (read_float(doc, "temperature", 0, MAX_TEMPERATURE, &d->temperature, e) ||
+        read_float(doc, "top_p", MIN_TOP_P, 1, &d->top_p, e) || read_float(doc, "min_p", 0, 1, &d->min_p, e) ||
+        read_float(doc, "repetition_penalty", MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY, &d->repetition_penalty,
+                   e) ||
         read_int(doc, "top_k", -1, &d->top_k, e) || read_int(doc, "max_new_tokens", 1, &d->max_tokens, e))
         return -1;
     d->top_k = d->top_k < 0 ? 0 : d->top_k;

@@ -8,13 +8,11 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "registry/adapter_files.h"
 
 enum { MAX_KEPT = 64 }; /* adapters' templates, an LRU cache */
 
-static const char *const files[] = {"chat_template.jinja", "tokenizer_config.json", "special_tokens_map.json",
-                                    "additional_chat_templates/default.jinja",
-                                    "additional_chat_templates/tool_use.jinja"};
-enum { N_FILES = sizeof files / sizeof files[0] };
+enum { N_FILES = N_ADAPTER_FILES - FILE_TEMPLATE };
 
 /* What tells that a folder's files are still the same. */
 typedef struct { file_stamp file[N_FILES]; } fingerprint;
@@ -43,7 +41,7 @@ static fingerprint print_of(const char *dir)
 {
     fingerprint p;
     for (int i = 0; i < N_FILES; i++) {
-        char *path = path_join(dir, files[i]);
+        char *path = path_join(dir, adapter_file_name[FILE_TEMPLATE + i]);
         p.file[i] = file_stamp_of(path);
         free(path);
     }

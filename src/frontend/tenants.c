@@ -14,8 +14,6 @@
 #include "base/prometheus.h"
 #include "frontend/rate.h"
 
-enum { MAX_LABELS = 20 }; /* tenants by name on the page of metrics */
-
 struct tenant {
     tenants *in; /* borrowed */
     char *name;
@@ -26,9 +24,9 @@ struct tenant {
     int in_flight, waiting; /* here */
     int64_t in_flight_elsewhere, waiting_elsewhere;
     rate requests, tokens;
-    int64_t spent_requests, spent_tokens; /* of which the store was not told yet */
-    int64_t all_requests, all_tokens;     /* what it said of all frontends; all_requests -1: nothing yet */
-    int told_in_flight, told_waiting;     /* told_in_flight -1: not known */
+    int64_t spent_requests, spent_tokens;     /* not reported yet */
+    int64_t all_requests, all_tokens;         /* what it said of all frontends; all_requests -1: nothing yet */
+    int reported_in_flight, reported_waiting; /* reported_in_flight -1: not known */
     uint64_t n_requests, n_prompt, n_output, n_refused; /* for the metrics */
 };
 
@@ -120,11 +118,11 @@ static void update(tenants *all, tenant *t, const store_directory *d, const stor
 }
 
 /* Makes a tenant. One that is not of the first directory may have been here before, with requests that the store still
- * counts: with told_in_flight -1 it is told that there are none. */
+ * counts: with reported_in_flight -1 it is reported that there are none. */
 static tenant *new_tenant(tenants *all, const char *name)
 {
     tenant *t = XNEW(tenant);
-    *t = (tenant){.in = all, .name = xstrdup(name), .all_requests = -1, .told_in_flight = all->tenant ? -1 : 0};
+    *t = (tenant){.in = all, .name = xstrdup(name), .all_requests = -1, .reported_in_flight = all->tenant ? -1 : 0};
     return t;
 }
 
@@ -394,28 +392,28 @@ bool tenants_are_busy(const tenants *all)
     return false;
 }
 
-store_load *tenants_tell(tenants *all, size_t *n)
+store_load *tenants_report_loads(tenants *all, size_t *n)
 {
-    store_load *told = XNEW_ARRAY(store_load, all->n + 1);
+    store_load *loads = XNEW_ARRAY(store_load, all->n + 1);
     *n = 0;
     for (size_t i = 0; i < all->n; i++) {
         tenant *t = all->tenant[i];
-        if (has_limits(t) && (t->spent_requests || t->spent_tokens || t->in_flight != t->told_in_flight ||
-                              t->waiting != t->told_waiting)) {
-            told[(*n)++] = (store_load){.tenant = t->name,
-                                        .requests = t->spent_requests,
-                                        .tokens = t->spent_tokens,
-                                        .in_flight = t->in_flight,
-                                        .waiting = t->waiting};
-            t->told_in_flight = t->in_flight;
-            t->told_waiting = t->waiting;
+        if (has_limits(t) && (t->spent_requests || t->spent_tokens || t->in_flight != t->reported_in_flight ||
+                              t->waiting != t->reported_waiting)) {
+            loads[(*n)++] = (store_load){.tenant = t->name,
+                                         .requests = t->spent_requests,
+                                         .tokens = t->spent_tokens,
+                                         .in_flight = t->in_flight,
+                                         .waiting = t->waiting};
+            t->reported_in_flight = t->in_flight;
+            t->reported_waiting = t->waiting;
         }
         t->spent_requests = t->spent_tokens = 0;
     }
-    return told;
+    return loads;
 }
 
-void tenants_hear(tenants *all, double now, const store_load *l, int64_t own_requests, int64_t own_tokens)
+void tenants_apply_load(tenants *all, double now, const store_load *l, int64_t own_requests, int64_t own_tokens)
 {
     tenant *t = find_name(all, l->tenant);
     if (!t)
@@ -441,15 +439,11 @@ static int by_use(const void *pa, const void *pb)
 static void write_metric(buf *out, const char *name, const char *help, tenant *const *t, size_t n, size_t offset,
                          uint64_t rest)
 {
-    prometheus_add_family(out, name, "counter", help);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t value = *(const uint64_t *)((const char *)t[i] + offset);
-        if (i < MAX_LABELS && strcmp(t[i]->name, "other") != 0)
-            prometheus_add_sample(out, name, &(prometheus_label){"tenant", t[i]->name}, 1, value);
-        else
-            rest += value;
-    }
-    prometheus_add_sample(out, name, &(prometheus_label){"tenant", "other"}, 1, rest);
+    prometheus_item *item = XNEW_ARRAY(prometheus_item, n + 1);
+    for (size_t i = 0; i < n; i++)
+        item[i] = (prometheus_item){t[i]->name, *(const uint64_t *)((const char *)t[i] + offset)};
+    prometheus_add_top(out, name, help, "tenant", item, n, rest);
+    free(item);
 }
 
 void tenants_write_metrics(tenants *all, buf *out)

@@ -1,7 +1,7 @@
 /* tenants.h - who asks, what it may use, and how much: tenants as this frontend knows them
  *
- * In memory, and nothing here blocks: what the store says comes by tenants_apply() and tenants_hear(), what it is to be
- * told goes by tenants_tell() (accounts.h does both). One thread.
+ * In memory, and nothing here blocks: what was read from the store comes by tenants_apply() and tenants_apply_load(),
+ * what is to be written to it goes by tenants_report_loads() (accounts.h does both). One thread.
  *
  * Limits hold for the cluster, as far as frontends know of each other, which they do every quarter of a second: each
  * counts at once what it takes in itself, and what the others took in when the store tells of it. So a tenant gets all
@@ -58,15 +58,15 @@ void tenant_end(tenant *t, bool waited); /* of one of the n; waited: without a t
 /* Calls add for each of the headers x-ratelimit-... */
 void tenant_headers(tenant *t, double now, void (*add)(void *ctx, const char *name, const char *value), void *ctx);
 
-/* Returns what the store is to be told: the load of each tenant with limits, if it has changed since last time; sorted,
- * names borrowed: until the next tenants_apply(). Owned by the caller: free(). */
-store_load *tenants_tell(tenants *all, size_t *n);
+/* Returns what is to be written to the store: the load of each tenant with limits, if it has changed since last time;
+ * sorted, names borrowed: until the next tenants_apply(). Owned by the caller: free(). */
+store_load *tenants_report_loads(tenants *all, size_t *n);
 bool tenants_have_limits(const tenants *all); /* any of them has */
-bool tenants_are_busy(const tenants *all);    /* some with limits have requests in hand */
+bool tenants_are_busy(const tenants *all);    /* some with limits have requests in flight */
 
-/* Takes in what the store says of one tenant: all that it ever spent at all frontends. own_...: how much of that this
- * frontend has told since last time. */
-void tenants_hear(tenants *all, double now, const store_load *l, int64_t own_requests, int64_t own_tokens);
+/* Applies what the store has of one tenant: all that it ever spent at all frontends. own_...: how much of that this
+ * frontend has reported since last time. */
+void tenants_apply_load(tenants *all, double now, const store_load *l, int64_t own_requests, int64_t own_tokens);
 
 /* Appends metrics by tenant: those that have used most by their names, all others as "other". */
 void tenants_write_metrics(tenants *all, buf *out);

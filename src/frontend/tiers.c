@@ -11,8 +11,8 @@
 #include "base/prometheus.h"
 #include "frontend/metrics.h"
 
-enum { TIER_DEVICE, TIER_HOST, TIER_DISK, N_TIERS }; /* as wire.proto has them */
-static const char *const tier_name[] = {"device", "host", "disk"};
+enum { N_TIERS = TIER__DISK + 1 };
+static const char *const tier_name[N_TIERS] = {[TIER__DEVICE] = "device", [TIER__HOST] = "host", [TIER__DISK] = "disk"};
 #define FORGET_AFTER 30.0 /* seconds */
 
 typedef struct {
@@ -94,18 +94,19 @@ static tier_gpu *find_gpu(tiers *t, const char *uuid)
 static bool is_new(const tier_gpu *before, const resident *r)
 {
     const resident *old = find_resident(before, &r->of);
-    return r->tier == TIER_DEVICE && (!old || old->tier != TIER_DEVICE || old->seconds != r->seconds);
+    return r->tier == TIER__DEVICE && (!old || old->tier != TIER__DEVICE || old->seconds != r->seconds);
 }
 
-void tiers_hear(tiers *t, const Residents *r)
+void tiers_update(tiers *t, const Residents *r)
 {
     resident *has = XNEW_ARRAY(resident, r->n_adapters + 1);
     size_t n = 0;
     for (size_t i = 0; i < r->n_adapters; i++) {
         const Resident *a = r->adapters[i];
-        if (a->digest.len != DIGEST_BYTES || a->tier >= N_TIERS || a->from >= N_TIERS)
+        unsigned tier = (unsigned)a->tier, from = (unsigned)a->from;
+        if (a->digest.len != DIGEST_BYTES || tier >= N_TIERS || from >= N_TIERS)
             continue;
-        has[n] = (resident){.tier = a->tier, .from = a->from, .seconds = (double)a->micros * 1e-6};
+        has[n] = (resident){.tier = tier, .from = from, .seconds = (double)a->micros * 1e-6};
         memcpy(&has[n++].of, a->digest.data, DIGEST_BYTES);
     }
     if (n)
@@ -127,7 +128,7 @@ void tiers_hear(tiers *t, const Residents *r)
 void tiers_describe(tiers *t, const char *full, const char *id, bool on_disk, json_t *o)
 {
     digest d;
-    unsigned nearest = on_disk ? TIER_DISK : N_TIERS;
+    unsigned nearest = on_disk ? TIER__DISK : N_TIERS;
     json_t *memory = json_array();
     digest_of_parts(&d, (digest_part[]){{full, strlen(full)}, {"@", 1}, {id, strnlen(id, DIGEST_HEX - 1)}}, 3);
     pthread_mutex_lock(&t->lock);
@@ -138,7 +139,7 @@ void tiers_describe(tiers *t, const char *full, const char *id, bool on_disk, js
             continue;
         nearest = r->tier < nearest ? r->tier : nearest;
         json_t *one = json_pack("{s:s, s:s}", "gpu", t->gpus[i].uuid, "tier", tier_name[r->tier]);
-        if (r->tier == TIER_DEVICE) {
+        if (r->tier == TIER__DEVICE) {
             json_object_set_new(one, "loaded_from", json_string(tier_name[r->from]));
             json_object_set_new(one, "load_seconds", json_real(r->seconds));
         }
@@ -168,12 +169,12 @@ void tiers_write_metrics(tiers *t, buf *out)
     forget_silent(t, clock_now());
     prometheus_add_family(out, "adapters_in_memory", "gauge",
                           "Different adapters that some GPU, or its host, has in memory.");
-    for (unsigned i = TIER_DEVICE; i <= TIER_HOST; i++)
+    for (unsigned i = TIER__DEVICE; i <= TIER__HOST; i++)
         prometheus_add_sample(out, "adapters_in_memory", &(prometheus_label){"tier", tier_name[i]}, 1, count(t, i));
     metrics_write_histogram(out, "adapter_load_from_host_seconds",
                             "From when an adapter was wanted until a GPU had it, from its host's memory.",
-                            &t->loads[TIER_HOST]);
+                            &t->loads[TIER__HOST]);
     metrics_write_histogram(out, "adapter_load_from_disk_seconds", "The same from its host's disk.",
-                            &t->loads[TIER_DISK]);
+                            &t->loads[TIER__DISK]);
     pthread_mutex_unlock(&t->lock);
 }

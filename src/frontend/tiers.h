@@ -2,7 +2,7 @@
  * and their hosts
  *
  * Workers list what is in memory every few seconds (wire.proto, Residents); a GPU that has been silent for half a
- * minute is forgotten. The loop's thread hears, any thread may ask. */
+ * minute is forgotten. The loop's thread updates, any thread may ask. */
 #ifndef PUNICA_FRONTEND_TIERS_H
 #define PUNICA_FRONTEND_TIERS_H
 
@@ -16,8 +16,8 @@ typedef struct tiers tiers;
 tiers *tiers_new(void);
 void tiers_free(tiers *t); /* t may be NULL */
 
-/* Takes in what a GPU has in memory, in place of what it had before. */
-void tiers_hear(tiers *t, const Residents *r);
+/* Replaces what a GPU has in memory. */
+void tiers_update(tiers *t, const Residents *r);
 
 /* Adds to o "tier", the nearest one that the adapter of this full name and id is at, and "memory", the GPUs that have
  * it. on_disk: of this host. What other names have of the same content is not told. */

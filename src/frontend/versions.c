@@ -7,8 +7,9 @@
 #include "base/digest_memo.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "registry/adapter_files.h"
 
-static const char *const files[MEMO_FILES] = {"adapter_config.json", "adapter_model.safetensors"};
+_Static_assert((int)MEMO_FILES == (int)N_NEEDED, "a digest covers the files that are the adapter");
 
 struct versions {
     const catalog *models;
@@ -36,7 +37,7 @@ bool versions_know(versions *v, const char *adapter, digest *d)
     if (digest_memo_find(v->known, adapter, NULL, d))
         return true;
     char *dir = catalog_dir(v->models, adapter);
-    bool known = dir && memo_stamp_of(&is, dir, files) == 0 && digest_memo_find(v->known, adapter, &is, d);
+    bool known = dir && memo_stamp_of(&is, dir, adapter_file_name) == 0 && digest_memo_find(v->known, adapter, &is, d);
     free(dir);
     return known;
 }
@@ -53,7 +54,7 @@ static digest_reader *read_folder(const char *dir)
 {
     char *path[MEMO_FILES];
     for (int i = 0; i < MEMO_FILES; i++)
-        path[i] = path_join(dir, files[i]);
+        path[i] = path_join(dir, adapter_file_name[i]);
     digest_reader *r = digest_reader_new((const char *const *)path, MEMO_FILES);
     for (int i = 0; i < MEMO_FILES; i++)
         free(path[i]);
@@ -64,7 +65,7 @@ version_reading *versions_begin(versions *v, const char *adapter)
 {
     version_reading *r = XNEW(version_reading);
     *r = (version_reading){.of = v, .adapter = xstrdup(adapter), .dir = catalog_dir(v->models, adapter)};
-    r->has_stamp = r->dir && memo_stamp_of(&r->before, r->dir, files) == 0;
+    r->has_stamp = r->dir && memo_stamp_of(&r->before, r->dir, adapter_file_name) == 0;
     r->files = r->dir ? read_folder(r->dir) : NULL;
     return r;
 }
@@ -83,7 +84,8 @@ void version_reading_free(version_reading *r)
 static void remember_if_same(const version_reading *r, const digest *d)
 {
     memo_stamp after;
-    if (r->has_stamp && memo_stamp_of(&after, r->dir, files) == 0 && memcmp(&r->before, &after, sizeof after) == 0)
+    if (r->has_stamp && memo_stamp_of(&after, r->dir, adapter_file_name) == 0 &&
+        memcmp(&r->before, &after, sizeof after) == 0)
         digest_memo_keep(r->of->known, r->adapter, &after, d);
 }
 

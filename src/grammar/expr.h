@@ -24,6 +24,8 @@ typedef enum {
 } expr_kind;
 
 #define REPEAT_ANY (-1)
+#define REPEAT_MOST 10000 /* times that a text may ask for */
+#define REPEAT_TOO_MANY "a repetition of more than 10000"
 
 typedef struct expr expr;
 typedef struct dfa dfa;

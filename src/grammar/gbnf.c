@@ -4,8 +4,6 @@
 #include <ctype.h>
 #include <string.h>
 
-#define MAX_TIMES 10000
-
 typedef struct {
     rules *to;
     build *b;
@@ -177,8 +175,8 @@ static int read_count(reader *r)
         fail(r, "a number is expected");
     int n = 0;
     for (; r->at < r->end && isdigit((unsigned char)*r->at); r->at++)
-        if ((n = 10 * n + *r->at - '0') > MAX_TIMES)
-            fail(r, "a repetition of more than 10000");
+        if ((n = 10 * n + *r->at - '0') > REPEAT_MOST)
+            fail(r, REPEAT_TOO_MANY);
     return n;
 }
 

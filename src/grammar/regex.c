@@ -7,7 +7,6 @@
 #include <string.h>
 
 enum { BEGIN = 0xfe, END = 0xff };
-#define MAX_TIMES 10000
 
 typedef struct {
     build *b;
@@ -261,8 +260,8 @@ static int read_count(reader *r)
         return -1;
     int n = 0;
     for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++)
-        if ((n = 10 * n + *r->at - '0') > MAX_TIMES)
-            fail(r, "a repetition of more than 10000");
+        if ((n = 10 * n + *r->at - '0') > REPEAT_MOST)
+            fail(r, REPEAT_TOO_MANY);
     return n;
 }
 

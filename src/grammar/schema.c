@@ -42,7 +42,7 @@ int schema_count(schema *s, const json_t *member, const char *keyword, int other
         return otherwise;
     if (!json_is_number(v) || x < 0 || x != floor(x))
         build_fail(s->b, "\"%s\" must be a whole number that is not negative", keyword);
-    return x > 1e9 ? 1000000000 : (int)x;
+    return x > ANY_COUNT ? ANY_COUNT : (int)x;
 }
 
 /* References. */
@@ -475,7 +475,7 @@ static bool are_apart(schema *s, const json_t *made, const json_t *other)
 
 /* Distributes a combination: one list for each member, with all the rest. Members of "oneOf" that may overlap with this
  * one are added as schemas that must not hold. */
-static const expr *deal_out(schema *s, const all_of *list, int at, const char *keyword, unsigned flag)
+static const expr *distribute(schema *s, const all_of *list, int at, const char *keyword, unsigned flag)
 {
     const json_t *members = json_object_get(list->at[at].s, keyword);
     size_t n = json_array_size(members);
@@ -608,7 +608,7 @@ static const expr *flat_value(schema *s, all_of *list)
         return json_rule_value(&s->json);
     for (int i = 0; i < list->n; i++)
         if (!list->at[i].not_by && (keyword = combination(&list->at[i], &flag)))
-            return deal_out(s, list, i, keyword, flag);
+            return distribute(s, list, i, keyword, flag);
     return plain_value(s, list);
 }
 

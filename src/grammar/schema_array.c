@@ -1,8 +1,6 @@
 /* schema_array.c - arrays of a schema: see schema_parts.h */
 #include "grammar/schema_parts.h"
 
-#define ANY_COUNT 1000000000
-
 typedef struct {
     int min, max; /* items */
     int n_first;  /* items that have schemas of their own */
@@ -72,9 +70,9 @@ typedef struct {
     schema *s;
     graph g;
     const expr *separator;
-} writer;
+} item_writer;
 
-static int add_item(writer *w, int after, bool first, const expr *item)
+static int add_item(item_writer *w, int after, bool first, const expr *item)
 {
     int next = graph_node(&w->g);
     graph_edge(&w->g, after, next, first ? item : expr_both(w->s->b, w->separator, item));
@@ -82,7 +80,7 @@ static int add_item(writer *w, int after, bool first, const expr *item)
 }
 
 /* Adds one or more items, as a loop with a single entry, so that the item is written once. */
-static void add_loop(writer *w, int after, bool first, const expr *item, int end)
+static void add_loop(item_writer *w, int after, bool first, const expr *item, int end)
 {
     int begin = graph_node(&w->g), done = graph_node(&w->g);
     graph_edge(&w->g, after, begin, first ? NULL : w->separator);
@@ -91,7 +89,7 @@ static void add_loop(writer *w, int after, bool first, const expr *item, int end
     graph_edge(&w->g, done, end, NULL);
 }
 
-static void write_items(writer *w, const all_of *list, item_bounds x, int begin, int end)
+static void write_items(item_writer *w, const all_of *list, item_bounds x, int begin, int end)
 {
     schema *s = w->s;
     int at = begin, k = 0;
@@ -128,7 +126,7 @@ const expr *schema_array(schema *s, const all_of *list)
 {
     build *b = s->b;
     item_bounds x = bounds_of(s, list);
-    writer w = {.s = s, .g = graph_new(b), .separator = expr_both(b, expr_str(b, ","), json_rule_blank(&s->json))};
+    item_writer w = {.s = s, .g = graph_new(b), .separator = expr_both(b, expr_str(b, ","), json_rule_blank(&s->json))};
     int begin = graph_node(&w.g), items = graph_node(&w.g), end = graph_node(&w.g), closing = graph_node(&w.g);
     graph_edge(&w.g, 0, begin, expr_both(b, expr_str(b, "["), json_rule_blank(&s->json)));
     graph_edge(&w.g, begin, items, NULL);

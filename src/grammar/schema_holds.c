@@ -19,7 +19,7 @@ static bool string_holds(schema *s, const json_t *m, const json_t *v)
 {
     const json_t *pattern = json_object_get(m, "pattern"), *format = json_object_get(m, "format");
     int n = length_of(v);
-    if (n < schema_count(s, m, "minLength", 0) || n > schema_count(s, m, "maxLength", 1000000000))
+    if (n < schema_count(s, m, "minLength", 0) || n > schema_count(s, m, "maxLength", ANY_COUNT))
         return false;
     if (json_is_string(pattern) &&
         !dfa_matches(regex_language(s->b, json_string_value(pattern), json_string_length(pattern), REGEX_SOMEWHERE),
@@ -51,7 +51,7 @@ static bool array_holds(schema *s, const json_t *m, const json_t *v)
 {
     const json_t *items = json_object_get(m, "items"), *first = json_object_get(m, "prefixItems");
     int n = (int)json_array_size(v);
-    if (n < schema_count(s, m, "minItems", 0) || n > schema_count(s, m, "maxItems", 1000000000))
+    if (n < schema_count(s, m, "minItems", 0) || n > schema_count(s, m, "maxItems", ANY_COUNT))
         return false;
     if (json_is_array(items)) {
         first = items;
@@ -94,7 +94,7 @@ static bool object_holds(schema *s, const json_t *m, const json_t *v)
 {
     int count = (int)json_object_size(v);
     const json_t *required = json_object_get(m, "required");
-    if (count < schema_count(s, m, "minProperties", 0) || count > schema_count(s, m, "maxProperties", 1000000000))
+    if (count < schema_count(s, m, "minProperties", 0) || count > schema_count(s, m, "maxProperties", ANY_COUNT))
         return false;
     for (size_t i = 0; i < json_array_size(required); i++) {
         const json_t *name = json_array_get(required, i);

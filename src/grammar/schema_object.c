@@ -7,7 +7,6 @@
 #include "grammar/regex.h"
 #include "grammar/schema_parts.h"
 
-#define ANY_COUNT 1000000000
 #define MAX_PATTERNS 4 /* every subset of them is a class of names */
 
 typedef struct {
@@ -236,10 +235,10 @@ typedef struct {
     const expr *separator;
     int cap;
     int *at;
-} writer; /* at: [cap + 1] nodes */
+} property_writer; /* at: [cap + 1] nodes */
 
 /* Adds an edge with the label from each of w->at to the node of `next` that counts one more. */
-static void add_edges(writer *w, const expr *label, int *next)
+static void add_edges(property_writer *w, const expr *label, int *next)
 {
     int begin = -1, done = -1;
     for (int c = 0; c <= w->cap; c++) {
@@ -258,7 +257,7 @@ static void add_edges(writer *w, const expr *label, int *next)
     }
 }
 
-static int *new_nodes(writer *w)
+static int *new_nodes(property_writer *w)
 {
     int *node = BUILD_ARRAY(w->o->s->b, int, w->cap + 1);
     for (int i = 0; i <= w->cap; i++)
@@ -266,12 +265,12 @@ static int *new_nodes(writer *w)
     return node;
 }
 
-static const expr *as_rule(writer *w, const expr *x)
+static const expr *as_rule(property_writer *w, const expr *x)
 {
     return w->cap > 1 ? expr_rule(w->o->s->b, rules_add(w->o->s->r, "a property", x)) : x;
 }
 
-static void write_property(writer *w, const property *p)
+static void write_property(property_writer *w, const property *p)
 {
     schema *s = w->o->s;
     int *next = new_nodes(w);
@@ -283,7 +282,7 @@ static void write_property(writer *w, const property *p)
 }
 
 /* Adds others, as long as there may be more. A name may come twice, so only the first is sure to count for o->min. */
-static void write_others(writer *w, const expr *others, int end)
+static void write_others(property_writer *w, const expr *others, int end)
 {
     object *o = w->o;
     bool bounded = o->max != ANY_COUNT;
@@ -341,7 +340,7 @@ const expr *schema_object(schema *s, const all_of *list)
     check_counts(o, others);
     if (o->n == 0 && others && o->min <= 1 && o->max == ANY_COUNT && list->n == 0)
         return json_rule_object(&s->json);
-    writer w = {.o = o, .g = graph_new(b), .separator = expr_both(b, expr_str(b, ","), blank), .cap = 1};
+    property_writer w = {.o = o, .g = graph_new(b), .separator = expr_both(b, expr_str(b, ","), blank), .cap = 1};
     if (o->min > 1 || o->max != ANY_COUNT)
         w.cap = o->n > 1 ? o->n : 2;
     w.at = new_nodes(&w);

@@ -81,6 +81,9 @@ unsigned schema_types(schema *s, const json_t *member); /* that "type" allows; T
 unsigned schema_type_of(const json_t *value);
 const json_t *schema_refer(schema *s, const json_t *member); /* what its "$ref" leads to; fails the build if nothing */
 
+/* Counts of a schema are at most this; as a maximum it means that there is none. */
+enum { ANY_COUNT = 1000000000 };
+
 /* Returns a keyword's value as a count, or `otherwise` when it is absent. */
 int schema_count(schema *s, const json_t *member, const char *keyword, int otherwise);
 

@@ -6,8 +6,6 @@
 #include "grammar/regex.h"
 #include "grammar/schema_parts.h"
 
-#define ANY_LENGTH 1000000000
-
 static const dfa *both(build *b, const dfa *x, const dfa *y)
 {
     return x && y ? dfa_and(b, x, y) : x ? x : y;
@@ -45,12 +43,12 @@ static const dfa *forms(schema *s, const all_of *list)
 static void lengths(schema *s, const all_of *list, int *min, int *max)
 {
     *min = 0;
-    *max = ANY_LENGTH;
+    *max = ANY_COUNT;
     for (int i = 0; i < list->n; i++) {
         if (list->at[i].not_by)
             continue;
         int lo = schema_count(s, list->at[i].s, "minLength", 0),
-            hi = schema_count(s, list->at[i].s, "maxLength", ANY_LENGTH);
+            hi = schema_count(s, list->at[i].s, "maxLength", ANY_COUNT);
         *min = lo > *min ? lo : *min;
         *max = hi < *max ? hi : *max;
     }
@@ -59,9 +57,9 @@ static void lengths(schema *s, const all_of *list, int *min, int *max)
 /* Fails the build for numbers too large to count: to ignore them would allow invalid outputs. */
 static const expr *times(schema *s, const expr *one, int min, int max)
 {
-    if (min > 20000 || (max > 20000 && max != ANY_LENGTH))
+    if (min > 20000 || (max > 20000 && max != ANY_COUNT))
         build_fail(s->b, "\"minLength\" and \"maxLength\" are served up to 20000");
-    return max < min ? expr_never(s->b) : expr_repeat(s->b, one, min, max == ANY_LENGTH ? REPEAT_ANY : max);
+    return max < min ? expr_never(s->b) : expr_repeat(s->b, one, min, max == ANY_COUNT ? REPEAT_ANY : max);
 }
 
 /* Returns the strings among the given values of a schema; NULL: it gives none. */
@@ -95,7 +93,7 @@ const dfa *schema_texts(schema *s, const all_of *list)
     int min, max;
     lengths(s, list, &min, &max);
     const dfa *x = forms(s, list);
-    if (min > 0 || max < ANY_LENGTH)
+    if (min > 0 || max < ANY_COUNT)
         x = both(b, x, dfa_of(b, times(s, expr_any_char(b), min, max)));
     for (int i = 0; i < list->n; i++) {
         const dfa *other = list->at[i].not_by ? negated_texts(s, list->at[i].s) : NULL;
@@ -122,7 +120,7 @@ const expr *schema_string(schema *s, const all_of *list)
         const dfa *x = schema_texts(s, list);
         return x ? json_rule_string_of(&s->json, x) : json_rule_string(&s->json);
     }
-    if (min == 0 && max == ANY_LENGTH)
+    if (min == 0 && max == ANY_COUNT)
         return json_rule_string(&s->json);
     return expr_sequence(
         b, 3, (const expr *[]){expr_str(b, "\""), times(s, json_rule_char(&s->json), min, max), expr_str(b, "\"")});

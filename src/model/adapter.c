@@ -21,9 +21,7 @@
 #include "model/safetensors.h"
 #include "model/split.h"
 
-static const char *const files[MEMO_FILES] = {"adapter_config.json", "adapter_model.safetensors"};
-
-#define MAX_CONFIG_FILE ((size_t)4 << 20)
+static const char *const files[MEMO_FILES] = {ADAPTER_CONFIG, ADAPTER_WEIGHTS};
 
 /* One projection's two tensors, A [rank, in] and B [out, rank]. rank 0: not adapted. */
 typedef struct {
@@ -106,7 +104,7 @@ static bool skip_projection(const char **s, int *site, int *part)
     return false;
 }
 
-/* Whether s is "weight", possibly behind the name PEFT gave the adapter in memory: "default.weight". */
+/* Returns whether s is "weight", possibly behind the name PEFT gave the adapter in memory: "default.weight". */
 static bool is_weight(const char *s)
 {
     const char *dot = strchr(s, '.');
@@ -266,12 +264,12 @@ static int open_parts(adapter *a, const char *config, size_t n_config, const voi
 {
     peft_config *c = peft_config_parse(config, n_config, e);
     if (!c)
-        return err_wrap(e, "adapter_config.json");
+        return err_wrap(e, ADAPTER_CONFIG);
     int status = -1;
     a->base_name = xstrdup(peft_config_base_name(c));
     a->info.base_name = a->base_name;
     a->info.rslora = peft_config_rslora(c);
-    a->weights = safetensors_open_memory(weights, n_weights, "adapter_model.safetensors", e);
+    a->weights = safetensors_open_memory(weights, n_weights, ADAPTER_WEIGHTS, e);
     if (a->weights && bind_weights(a, c, base, e) == 0) {
         digest d = {{0}};
         if (a->known)
@@ -362,7 +360,7 @@ static int open_files(adapter *a, const char *dir, const model_config *base, dig
         err_set(e, "%s is not a directory", dir);
     else if (!file_exists(config_path) && file_exists(model_path))
         err_set(e, "%s is a model, not an adapter: it has a config.json, but no adapter_config.json", dir);
-    else if (file_read(&config, config_path, MAX_CONFIG_FILE, e))
+    else if (file_read(&config, config_path, ADAPTER_MAX_CONFIG, e))
         ;
     else if (!file_exists(path) && file_exists(pickled))
         err_set(e, "%s: adapter_model.bin is not read; save the adapter as safetensors", dir);

@@ -14,6 +14,12 @@
 #include "model/lora.h"
 #include "model/model.h"
 
+/* The files of an adapter, relative to its folder, in the order in which its digest covers them. */
+#define ADAPTER_CONFIG "adapter_config.json"
+#define ADAPTER_WEIGHTS "adapter_model.safetensors"
+
+#define ADAPTER_MAX_CONFIG ((size_t)4 << 20) /* bytes that are read of the first */
+
 typedef struct adapter adapter;
 
 /* What `punica adapter check` shows. */
@@ -30,8 +36,8 @@ typedef struct {
     const char *base_name;   /* base_model_name_or_path or "", borrowed */
 } adapter_info;
 
-/* Reads DIR/adapter_config.json and DIR/adapter_model.safetensors and checks them against the base's shape. NULL with e
- * set; free with adapter_close(). */
+/* Reads the files of an adapter in dir and checks them against the base's shape. NULL with e set; free with
+ * adapter_close(). */
 adapter *adapter_open(const char *dir, const model_config *base, err *e);
 
 /* The same, but the digest of files that have not changed since memo saw them is not computed again, which is most of

@@ -322,8 +322,8 @@ static void run_model(forward *f, const batch *b, kv_cache *kv)
     run_logits(f, b);
 }
 
-/* Makes a batch for each device, which has the device's own shares of the adapters. */
-static void deal_batch(forward *f, const batch *b)
+/* Makes a batch for each device, with what this device has of the adapters. */
+static void set_device_batches(forward *f, const batch *b)
 {
     const lora **to = f->loras;
     f->of_device[0] = *b;
@@ -341,7 +341,7 @@ const tensor *forward_run(forward *f, const batch *b, kv_cache *kv)
     invocation v = {0};
     CHECK(b->n_prefills + b->n_decodes <= f->max_sequences &&
           b->page_indptr[b->n_prefills + b->n_decodes] <= f->max_pages);
-    deal_batch(f, b);
+    set_device_batches(f, b);
     for (int d = 0; d < f->n_devices; d++) {
         backend *be = group_device(f->m->be, d);
         v = be->ops->begin(be, &f->of_device[d], f); /* of one size and history: the same on each */

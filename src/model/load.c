@@ -232,8 +232,8 @@ static bool ends_with(const char *text, const char *end)
     return n >= suffix && strcmp(text + n - suffix, end) == 0;
 }
 
-/* Whether the model does without an entry: rotary tables that old checkpoints stored, an output matrix beside the
- * embedding it is tied to, and scales for activations, which are not quantised. */
+/* Returns whether the model does without an entry: rotary tables that old checkpoints stored, an output matrix beside
+ * the embedding it is tied to, and scales for activations, which are not quantised. */
 static bool is_redundant(const safetensors_entry *t, const model_config *c)
 {
     if (ends_with(t->name, "rotary_emb.inv_freq") ||

@@ -116,7 +116,7 @@ static bool is_in(const char *key, const char *const *list, size_t n)
     return false;
 }
 
-/* Whether a feature is used: null, false and empty all mean that it is not. */
+/* Returns whether a feature is used: null, false and empty all mean that it is not. */
 static bool is_set(const json_t *v)
 {
     switch (json_typeof(v)) {
@@ -203,8 +203,8 @@ static int check_time(const peft_config *c, err *e)
     return clock_now() < c->deadline ? 0 : err_set(e, "the regular expressions in it take too long to match");
 }
 
-/* Whether re matches name: 1, 0, or -1 with e set. On 1 *group, unless group is NULL, is the number in the group called
- * "idx". */
+/* Returns whether re matches name: 1, 0, or -1 with e set. On 1 *group, unless group is NULL, is the number in the
+ * group called "idx". */
 static int match(const peft_config *c, const pcre2_code *re, const char *name, long *group, err *e)
 {
     pcre2_match_data *m = pcre2_match_data_create_from_pattern(re, NULL);
@@ -427,7 +427,7 @@ void peft_config_free(peft_config *c)
     free(c);
 }
 
-/* Whether the list has what follows one of the module's dots. */
+/* Returns whether the list has what follows one of the module's dots. */
 static bool has_ending(const map *names, const char *module)
 {
     for (const char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.'))
@@ -449,7 +449,7 @@ static int is_excluded(const peft_config *c, const char *module, err *e)
     return s->names && (has_name(s->names, module) || has_ending(s->names, module));
 }
 
-/* Whether the module's layer is one of layers_to_transform. 1, 0, or -1 with e set. */
+/* Returns whether the module's layer is one of layers_to_transform. 1, 0, or -1 with e set. */
 static int in_layers(const peft_config *c, const char *module, err *e)
 {
     long layer = -1;
@@ -479,8 +479,8 @@ static int is_target(const peft_config *c, const char *module, err *e)
     return c->by_layer ? in_layers(c, module, e) : 1;
 }
 
-/* Whether a plain key, in which a dot stands for any character, is the module's name or its ending
- * after a dot. */
+/* Returns whether a plain key, in which a dot stands for any character, is the module's name or its ending after a dot.
+ * */
 static bool matches_plain(const key_pattern *p, const char *module, size_t module_len)
 {
     if (p->key_len > module_len || (p->key_len < module_len && module[module_len - p->key_len - 1] != '.'))

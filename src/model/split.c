@@ -12,8 +12,8 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Deals out n elements in units, as evenly as possible; the last unit may be short. */
-static split_stretch deal_out(int n, int unit, split s)
+/* Divides n elements among ranks, in units and as evenly as possible; the last unit may be short. */
+static split_stretch divide_evenly(int n, int unit, split s)
 {
     int units = divide_up(n, unit), from = (int)((int64_t)units * s.rank / s.n) * unit;
     int to = (int)((int64_t)units * (s.rank + 1) / s.n) * unit;
@@ -64,12 +64,12 @@ heads split_heads(const model_config *c, split s)
 
 split_stretch split_vocab(const model_config *c, split s)
 {
-    return deal_out(c->vocab, VOCAB_UNIT, s);
+    return divide_evenly(c->vocab, VOCAB_UNIT, s);
 }
 
 static split_stretch ffn_of(const model_config *c, split s)
 {
-    return deal_out(c->ffn, ffn_unit(c, s.n), s);
+    return divide_evenly(c->ffn, ffn_unit(c, s.n), s);
 }
 
 /* A rank's query heads as a stretch of columns; below, its keys, and values likewise. */
@@ -108,7 +108,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Whether scales are of blocks: those of a stretch of rows or columns then are not contiguous. */
+/* Returns whether scales are of blocks: those of a stretch of rows or columns then are not contiguous. */
 static bool has_blocks(const proj *p)
 {
     return p->scale.rows > 1;

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "net/timer.h"
 
-static const double REST = 1; /* seconds */
+static const double BACKOFF = 1; /* seconds */
 
 static void on_error(struct evconnlistener *l, void *ctx)
 {
@@ -20,17 +20,17 @@ static void on_error(struct evconnlistener *l, void *ctx)
     evconnlistener_disable(l);
 }
 
-static void wake(evutil_socket_t fd, short what, void *ctx)
+static void resume(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;
     (void)what;
     evconnlistener_enable(ctx);
 }
 
-struct event *accept_rest(struct evconnlistener *l)
+struct event *accept_add_backoff(struct evconnlistener *l)
 {
-    struct timeval every = timer_seconds(REST);
-    struct event *timer = event_new(evconnlistener_get_base(l), -1, EV_PERSIST, wake, l);
+    struct timeval every = timer_seconds(BACKOFF);
+    struct event *timer = event_new(evconnlistener_get_base(l), -1, EV_PERSIST, resume, l);
     CHECK(timer);
     event_add(timer, &every);
     evconnlistener_set_error_cb(l, on_error);

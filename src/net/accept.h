@@ -12,6 +12,6 @@ enum { ACCEPT_BACKLOG = SOMAXCONN };
 
 /* Makes l log an error of accept() and then pause for up to a second, instead of retrying in a busy loop; clients wait
  * meanwhile. Returns an event that must be freed, with event_free(), before l. */
-struct event *accept_rest(struct evconnlistener *l);
+struct event *accept_add_backoff(struct evconnlistener *l);
 
 #endif

@@ -25,7 +25,7 @@ int address_resolve(const address *a, struct sockaddr_storage *out, socklen_t *l
 /* Writes "1.2.3.4:80", "unix:PATH" or "unix:@NAME" into text, cut off after n - 1 bytes. len: size of s. */
 void address_print(const struct sockaddr *s, socklen_t len, char *text, size_t n);
 
-/* Tells whether only this host can reach the address. */
+/* Returns whether only this host can reach the address. */
 bool address_is_local(const address *a);
 
 /* Returns a number for the network of a printed address, all of which one party may own: an IPv4 address, or the first

@@ -14,7 +14,7 @@ typedef struct inner_acceptor inner_acceptor;
 typedef struct {
     net_loop base;             /* first: the interface that roles use */
     struct event_base *events; /* for code that uses libevent directly: HTTP servers, subprocesses, signals */
-    inner_acceptor *door;      /* listens at LOOP_SELF; borrowed; NULL: nobody does */
+    inner_acceptor *acceptor;  /* listens at LOOP_SELF; borrowed; NULL: nobody does */
 } event_loop;
 
 event_loop *event_loop_new(void);

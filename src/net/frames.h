@@ -34,7 +34,7 @@ int frame_reader_fill(frame_reader *r, err *e);
 /* Returns the next whole message, valid until the next fill; NULL with *n 0: there is none yet. */
 const void *frame_reader_next(frame_reader *r, size_t *n);
 
-/* Tells whether the next frame is too large: nothing can be read any more. */
+/* Returns whether the next frame is too large: nothing can be read any more. */
 bool frame_reader_is_stuck(const frame_reader *r);
 void frame_reader_deinit(frame_reader *r);
 

@@ -38,14 +38,14 @@ struct http_exchange {
     charged_buf body;
     size_t max_body;
     double start;
-    void (*gone)(void *ctx, http_loss why);
+    void (*gone)(void *ctx, client_loss why);
     void *ctx;
     buf headers; /* of the answer, without those that every answer has */
     bool begun, chunked, complete;
 };
 
 struct http_conn {
-    http_exchange x; /* first: the request in hand */
+    http_exchange x; /* first: the present request */
     http_shared *s;  /* borrowed */
     int fd;
     SSL *tls; /* NULL: none */
@@ -151,9 +151,9 @@ static void free_conn(http_conn *c)
 
 void http_conn_close(http_conn *c)
 {
-    void (*gone)(void *, http_loss) = c->phase == PHASE_ANSWER && !c->x.complete ? c->x.gone : NULL;
+    void (*gone)(void *, client_loss) = c->phase == PHASE_ANSWER && !c->x.complete ? c->x.gone : NULL;
     void *ctx = c->x.ctx;
-    http_loss why = c->stuck ? HTTP_CLIENT_DOES_NOT_READ : HTTP_CLIENT_LEFT;
+    client_loss why = c->stuck ? CLIENT_DOES_NOT_READ : CLIENT_LEFT;
     free_conn(c);
     if (gone)
         gone(ctx, why);
@@ -415,7 +415,7 @@ void http_exchange_charge(http_exchange *x, budget *part)
     x->body.of = part;
 }
 
-void http_exchange_set_gone(http_exchange *x, void (*gone)(void *ctx, http_loss why), void *ctx)
+void http_exchange_set_gone(http_exchange *x, void (*gone)(void *ctx, client_loss why), void *ctx)
 {
     x->gone = gone;
     x->ctx = ctx;

@@ -50,7 +50,7 @@ static bool is_tchar(char c)
     return is_alnum(c) || (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
-/* Tells whether c may stand in a path or query. */
+/* Returns whether c may stand in a path or query. */
 static bool is_target_char(char c)
 {
     return is_alnum(c) || (c && strchr("-._~!$&'()*+,;=:@/?%", c));
@@ -287,7 +287,7 @@ static int find_framing(http_head *h, http_fault *f)
     return n_lengths ? parse_length(length, &h->length, f) : 0;
 }
 
-/* Tells whether a comma-separated list has the token. */
+/* Returns whether a comma-separated list has the token. */
 static bool list_has(const char *list, const char *token)
 {
     for (size_t n; *list; list += n) {
@@ -304,7 +304,7 @@ static bool list_has(const char *list, const char *token)
     return false;
 }
 
-/* Tells whether any Connection field has the token. */
+/* Returns whether any Connection field has the token. */
 static bool connection_has(const http_head *h, const char *token)
 {
     for (int i = 0; i < h->n_fields; i++)

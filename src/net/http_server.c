@@ -18,7 +18,7 @@
 struct http_server {
     http_shared s;
     struct evconnlistener *socket; /* NULL once it is stopped */
-    struct event *resting;         /* from accept_rest(socket) */
+    struct event *backoff;         /* from accept_add_backoff(socket) */
     char address[128];
 };
 
@@ -80,7 +80,7 @@ static int open_socket(http_server *v, const char *at, err *e)
         return err_set(e, "cannot listen on %s: %s%s", at, strerror(errno),
                        errno == EADDRINUSE ? "; stop what is there or choose another port" : "");
     set_up_socket(evconnlistener_get_fd(v->socket), v->s.options.send_buffer);
-    v->resting = accept_rest(v->socket);
+    v->backoff = accept_add_backoff(v->socket);
     len = sizeof where;
     CHECK(getsockname(evconnlistener_get_fd(v->socket), (struct sockaddr *)&where, &len) == 0);
     address_print((struct sockaddr *)&where, len, v->address, sizeof v->address);
@@ -112,7 +112,7 @@ static void close_socket(http_server *v)
 {
     if (!v->socket)
         return;
-    event_free(v->resting);
+    event_free(v->backoff);
     evconnlistener_free(v->socket);
     v->socket = NULL;
 }

@@ -21,6 +21,7 @@
 #include <openssl/ssl.h>
 
 #include "base/budget.h"
+#include "net/client_loss.h"
 #include "net/event_loop.h"
 #include "net/http_parser.h"
 
@@ -35,9 +36,6 @@ typedef struct {
     int max_connections, reserve;
     budget *memory; /* borrowed; NULL: no limit */
 } http_options;
-
-/* Why an exchange ended before its answer was complete. */
-typedef enum { HTTP_CLIENT_LEFT, HTTP_CLIENT_DOES_NOT_READ } http_loss;
 
 /* judge: a head has come; returns how many bytes its body may have, or sets *f to refuse the request before its body
  * comes. request: the request is complete; the owner answers, now or later. fault: the input is not a request, is too
@@ -78,7 +76,7 @@ void http_exchange_charge(http_exchange *x, budget *part);
 
 /* Sets a callback for the loss of the client (NULL: none). The exchange is over when it is called, and must not be used
  * in it. It is not called once the answer has been sent or ended. */
-void http_exchange_set_gone(http_exchange *x, void (*gone)(void *ctx, http_loss why), void *ctx);
+void http_exchange_set_gone(http_exchange *x, void (*gone)(void *ctx, client_loss why), void *ctx);
 
 /* The answer: either send, or begin, any number of adds, end; headers are added first. After send or end the exchange
  * is no longer the caller's. Add sends at once, and may be called on any thread while the loop's thread waits for it;

@@ -110,8 +110,8 @@ static inner_stream *stream_new(event_loop *on);
 /* Connects s to the acceptor, which gets the other end; without one the stream is lost. */
 static void open_stream(inner_stream *s)
 {
-    inner_acceptor *door = s->on->door;
-    if (!door) {
+    inner_acceptor *to = s->on->acceptor;
+    if (!to) {
         s->has_ended = true;
         tell_soon(s);
         return;
@@ -119,7 +119,7 @@ static void open_stream(inner_stream *s)
     s->peer = stream_new(s->on);
     s->peer->peer = s;
     s->base.is_open = s->peer->base.is_open = true;
-    door->events.accepted(door->events.ctx, &s->peer->base, LOOP_SELF);
+    to->events.accepted(to->events.ctx, &s->peer->base, LOOP_SELF);
     if (s->base.events.open)
         s->base.events.open(s->base.events.ctx);
 }
@@ -188,14 +188,14 @@ dialer *inner_dialer_new(event_loop *l)
 static void free_acceptor(acceptor *base)
 {
     inner_acceptor *a = (inner_acceptor *)base;
-    a->on->door = NULL;
+    a->on->acceptor = NULL;
     free(a);
 }
 
 acceptor *inner_acceptor_new(event_loop *l, const acceptor_events *events)
 {
-    CHECK(!l->door);
-    inner_acceptor *a = l->door = XNEW(inner_acceptor);
+    CHECK(!l->acceptor);
+    inner_acceptor *a = l->acceptor = XNEW(inner_acceptor);
     *a = (inner_acceptor){.base = {.free = free_acceptor, .address = LOOP_SELF}, .on = l, .events = *events};
     return &a->base;
 }

@@ -1,7 +1,7 @@
 /* link.c - see link.h: a link's life
  *
  * Every failure calls lose(), from anywhere, also from within callbacks: it only notes the reason. finish() does the
- * rest on the next turn of the loop. A peer that is refused is told why; its connection stays open (`parting`) until it
+ * rest on the next turn of the loop. A peer that is refused is told why; its connection stays open (`lingering`) until it
  * has read that. link_state.h has the drawing. */
 #include "net/link.h"
 
@@ -19,7 +19,7 @@
 
 static const double FIRST_PAUSE = 0.05, LONGEST_PAUSE = 2; /* seconds between two tries to connect */
 static const double STABLE_AFTER = 2;                      /* seconds up after which the backoff starts over */
-static const double PARTING_SECONDS = 1;                   /* that a refused peer has to read why */
+static const double LINGER_SECONDS = 1;                    /* that a refused peer has to read why */
 static const double UNFINISHED = 6; /* times `silence` that a frame may take: a peer may send bytes for ever */
 
 /* The log's words for the end of a link: with which peer, and why. */
@@ -57,7 +57,7 @@ void link_endpoint_deinit(link_endpoint *end)
 /* Writes "runner gpu3/812 at 10.0.0.3:40112" into l->peer, as far as that is known. */
 static void name_peer(net_link *l)
 {
-    const char *who = l->talk ? session_peer(l->talk) : "";
+    const char *who = l->session ? session_peer(l->session) : "";
     snprintf(l->peer, sizeof l->peer, "%s%s%s", who, *who ? " at " : "", l->where);
 }
 
@@ -70,12 +70,12 @@ static void lose(net_link *l, const char *how, bool told, const char *why)
     snprintf(l->why, sizeof l->why, "%s", why);
     l->how = l->was_up ? LOST : how;
     name_peer(l);
-    if (l->talk)
-        session_stop(l->talk);
-    if (l->way)
-        l->way->events = (stream_events){0};
+    if (l->session)
+        session_stop(l->session);
+    if (l->stream)
+        l->stream->events = (stream_events){0};
     if (told)
-        l->parting = l->way;
+        l->lingering = l->stream;
     l->state = LINK_LOST;
     loop_timer_stop(l->timer);
     loop_timer_set(l->finish, 0);
@@ -87,7 +87,7 @@ static void miss(net_link *l, const char *why)
     lose(l, l->listener ? STRANGER : UNREACHABLE, false, why);
 }
 
-static void talk_is_up(void *ctx, const Hello *hello)
+static void on_session_up(void *ctx, const Hello *hello)
 {
     net_link *l = ctx;
     l->was_up = true;
@@ -97,17 +97,17 @@ static void talk_is_up(void *ctx, const Hello *hello)
     l->welcoming = l->listener;
     l->end->events.up(l->end->events.ctx, l, hello);
     l->welcoming = false;
-    if (l->state == LINK_TALKING)
+    if (l->state == LINK_IN_SESSION)
         log_line(l->end->opt.within ? LOG_DEBUG : LOG_INFO, "%s is up", l->peer);
 }
 
-static void talk_message(void *ctx, const Message *m)
+static void on_session_message(void *ctx, const Message *m)
 {
     net_link *l = ctx;
     l->end->events.message(l->end->events.ctx, l, m);
 }
 
-static void talk_is_over(void *ctx, session_over how, const char *why)
+static void on_session_over(void *ctx, session_over how, const char *why)
 {
     net_link *l = ctx;
     if (how == OVER_BROKEN)
@@ -121,7 +121,7 @@ static void on_bytes(void *ctx)
     net_link *l = ctx;
     l->last_heard = loop_now(l->end->on);
     l->depth++;
-    session_read(l->talk);
+    session_read(l->session);
     l->depth--;
 }
 
@@ -129,8 +129,8 @@ static void on_bytes(void *ctx)
 static void on_open(void *ctx)
 {
     net_link *l = ctx;
-    l->state = LINK_TALKING;
-    session_begin(l->talk, l->to ? l->to->host : NULL);
+    l->state = LINK_IN_SESSION;
+    session_begin(l->session, l->to ? l->to->host : NULL);
 }
 
 static void on_lost(void *ctx, const char *why)
@@ -138,47 +138,47 @@ static void on_lost(void *ctx, const char *why)
     miss(ctx, why);
 }
 
-static void free_parting(net_link *l)
+static void free_lingering(net_link *l)
 {
-    stream_free(l->parting);
-    l->parting = NULL;
+    stream_free(l->lingering);
+    l->lingering = NULL;
 }
 
-static void parting_is_over(void *ctx, const char *why)
+static void on_lingering_lost(void *ctx, const char *why)
 {
     (void)why;
     net_link *l = ctx;
-    free_parting(l);
+    free_lingering(l);
     if (l->listener)
         link_destroy(l);
 }
 
 /* Leaves the connection open until the peer has read its last message and closed, or a moment has passed. A connecting
  * link's next try ends it, too. */
-static void start_parting(net_link *l)
+static void start_lingering(net_link *l)
 {
-    l->parting->events = (stream_events){.lost = parting_is_over, .ctx = l};
-    stream_finish(l->parting);
+    l->lingering->events = (stream_events){.lost = on_lingering_lost, .ctx = l};
+    stream_finish(l->lingering);
     if (l->listener)
-        loop_timer_set(l->timer, PARTING_SECONDS);
+        loop_timer_set(l->timer, LINGER_SECONDS);
 }
 
 /* Frees session and stream; the link is as it was before it connected. */
 static void disconnect(net_link *l)
 {
-    session_free(l->talk);
-    if (l->way != l->parting)
-        stream_free(l->way);
-    l->talk = NULL;
-    l->way = NULL;
+    session_free(l->session);
+    if (l->stream != l->lingering)
+        stream_free(l->stream);
+    l->session = NULL;
+    l->stream = NULL;
 }
 
 /* Logs why the link was lost; the same refusal of the same peer at most once a minute. */
 static void log_loss(net_link *l)
 {
-    char what[sizeof l->end->said.line[0].what];
-    snprintf(what, sizeof what, "%.220s: %s", l->talk ? session_peer(l->talk) : "", l->why);
-    bool again = l->how != LOST && said_lines_repeats(&l->end->said, what, loop_now(l->end->on));
+    char what[sizeof l->end->logged.line[0].what];
+    snprintf(what, sizeof what, "%.220s: %s", l->session ? session_peer(l->session) : "", l->why);
+    bool again = l->how != LOST && log_limit_repeats(&l->end->logged, what, loop_now(l->end->on));
     log_line(again ? LOG_DEBUG : LOG_WARN, l->how, l->peer, l->why);
 }
 
@@ -210,25 +210,26 @@ static void finish(void *ctx)
         l->depth--;
     }
     disconnect(l);
-    if (l->freed || (l->listener && !l->parting)) {
+    if (l->freed || (l->listener && !l->lingering)) {
         link_destroy(l);
         return;
     }
-    if (l->parting)
-        start_parting(l);
+    if (l->lingering)
+        start_lingering(l);
     if (l->listener)
         return;
     bool was_stable = was_up && loop_now(l->end->on) - l->up_since > STABLE_AFTER;
     if (was_stable)
-        said_lines_forget(&l->end->said);
+        log_limit_forget(&l->end->logged);
     start_pausing(l, was_stable);
 }
 
-/* Tells whether the peer reads what it is sent. A burst may be large, but some of it has to leave within `silence`. */
+/* Returns whether the peer reads what it is sent. A burst may be large, but some of it has to leave within `silence`.
+ * */
 static bool is_reading(const net_link *l)
 {
-    return stream_unsent(l->way) <= l->end->opt.max_unsent ||
-           loop_now(l->end->on) - l->way->drained_at <= l->end->opt.silence;
+    return stream_unsent(l->stream) <= l->end->opt.max_unsent ||
+           loop_now(l->end->on) - l->stream->drained_at <= l->end->opt.silence;
 }
 
 static void check_peer(net_link *l)
@@ -244,18 +245,18 @@ static void check_peer(net_link *l)
         miss(l, why);
         return;
     }
-    double unfinished = loop_now(l->end->on) - session_framed_at(l->talk);
+    double unfinished = loop_now(l->end->on) - session_framed_at(l->session);
     if (unfinished > UNFINISHED * l->end->opt.silence) {
         char why[80];
         snprintf(why, sizeof why, "no message of it has come to its end for %.0f s", unfinished);
         miss(l, why);
         return;
     }
-    if (!session_is_believed(l->talk)) {
-        link_drop(l, "the secret by which the link was made is not believed any more");
+    if (!session_secret_is_accepted(l->session)) {
+        link_drop(l, "the secret by which the link was made is no longer accepted");
         return;
     }
-    session_ping(l->talk);
+    session_ping(l->session);
     loop_timer_set(l->timer, l->end->opt.ping_every);
 }
 
@@ -267,7 +268,7 @@ static void on_timer(void *ctx)
     if (l->state == LINK_PAUSING)
         start_connecting(l);
     else if (l->state == LINK_LOST)
-        link_destroy(l); /* it has been parting for long enough */
+        link_destroy(l); /* it has lingered for long enough */
     else if (l->was_up)
         check_peer(l);
     else
@@ -286,7 +287,7 @@ net_link *link_new(link_endpoint *end, link_listener *listener)
 void link_destroy(net_link *l)
 {
     disconnect(l);
-    free_parting(l);
+    free_lingering(l);
     loop_timer_free(l->timer);
     loop_timer_free(l->finish);
     buf_free(&l->out);
@@ -308,11 +309,11 @@ static void begin_session(net_link *l)
     loop_timer_set(l->timer, l->end->opt.silence);
 }
 
-static void set_way(net_link *l, net_stream *way)
+static void set_stream(net_link *l, net_stream *stream)
 {
-    session_events events = {talk_is_up, talk_message, talk_is_over, l};
-    l->way = way;
-    l->talk = session_new(l->end->on, way, &l->end->opt, l->end->side, &events);
+    session_events events = {on_session_up, on_session_message, on_session_over, l};
+    l->stream = stream;
+    l->session = session_new(l->end->on, stream, &l->end->opt, l->end->side, &events);
 }
 
 static stream_events events_of(net_link *l)
@@ -324,22 +325,22 @@ static void start_connecting(net_link *l)
 {
     err e;
     stream_events events = events_of(l);
-    free_parting(l);
+    free_lingering(l);
     begin_session(l);
-    net_stream *way = dialer_dial(l->to, &events, &e);
-    if (way)
-        set_way(l, way);
+    net_stream *stream = dialer_dial(l->to, &events, &e);
+    if (stream)
+        set_stream(l, stream);
     else
         miss(l, e.msg);
 }
 
-void link_accept(net_link *l, net_stream *way, const char *from)
+void link_accept(net_link *l, net_stream *stream, const char *from)
 {
     snprintf(l->where, sizeof l->where, "%s", from);
-    way->events = events_of(l);
+    stream->events = events_of(l);
     begin_session(l);
-    set_way(l, way);
-    if (way->is_open)
+    set_stream(l, stream);
+    if (stream->is_open)
         on_open(l);
 }
 
@@ -385,17 +386,17 @@ void link_free(net_link *l)
 
 void link_send(net_link *l, const Message *m)
 {
-    if (!l->talk || !session_is_up(l->talk))
+    if (!l->session || !session_is_up(l->session))
         return;
     buf_clear(&l->out);
     pack_message(&l->out, m);
-    session_send(l->talk, l->out.data, l->out.len);
+    session_send(l->session, l->out.data, l->out.len);
 }
 
 void link_send_packed(net_link *l, const void *message, size_t n)
 {
-    if (l->talk)
-        session_send(l->talk, message, n);
+    if (l->session)
+        session_send(l->session, message, n);
 }
 
 void link_set_data(net_link *l, void *data)
@@ -420,10 +421,10 @@ bool link_is_within(const net_link *l)
 
 void link_drop(net_link *l, const char *why)
 {
-    if (l->state != LINK_TALKING)
+    if (l->state != LINK_IN_SESSION)
         return;
     if (l->welcoming)
         l->was_up = false;
-    session_close(l->talk, why);
+    session_close(l->session, why);
     lose(l, REFUSED, true, why);
 }

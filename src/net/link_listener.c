@@ -19,7 +19,7 @@ struct link_network {
 
 struct link_listener {
     link_endpoint end;
-    acceptor *door;
+    acceptor *acceptor;
     net_link *links;
     id_map *networks; /* of link_network *, owned */
     uint64_t n_accepted;
@@ -44,7 +44,7 @@ static bool is_stranger(const net_link *l)
     return !l->was_up;
 }
 
-/* Tells whether to hang up on stranger a before b: a refused one before one that is not; then one of the network with
+/* Returns whether to hang up on stranger a before b: a refused one before one that is not; then one of the network with
  * more strangers, so that no network can take the places of another; then the older one, since an authorised peer
  * proves itself in a moment. */
 static bool is_missed_less(const net_link *a, const net_link *b)
@@ -113,7 +113,7 @@ static link_network *join_network(link_listener *s, const char *from)
     return n;
 }
 
-static void on_accepted(void *ctx, net_stream *way, const char *from)
+static void on_accepted(void *ctx, net_stream *stream, const char *from)
 {
     link_listener *s = ctx;
     net_link *l = link_new(&s->end, s);
@@ -124,7 +124,7 @@ static void on_accepted(void *ctx, net_stream *way, const char *from)
     if (l->next)
         l->next->prev = l;
     s->links = l;
-    link_accept(l, way, from);
+    link_accept(l, stream, from);
 }
 
 link_listener *link_listen(net_loop *on, const char *at, const link_options *o, const link_events *e, err *error)
@@ -133,8 +133,8 @@ link_listener *link_listen(net_loop *on, const char *at, const link_options *o, 
     const acceptor_events events = {on_accepted, spare_one, s};
     s->networks = id_map_new();
     link_endpoint_init(&s->end, on, o, e, SIDE_LISTENING);
-    s->door = on->ops->acceptor_new(on, at, o->own, &events, error);
-    if (s->door)
+    s->acceptor = on->ops->acceptor_new(on, at, o->own, &events, error);
+    if (s->acceptor)
         return s;
     link_listener_free(s);
     return NULL;
@@ -142,7 +142,7 @@ link_listener *link_listen(net_loop *on, const char *at, const link_options *o, 
 
 const char *link_listener_address(const link_listener *s)
 {
-    return s->door->address;
+    return s->acceptor->address;
 }
 
 void link_listener_free(link_listener *s)
@@ -151,7 +151,7 @@ void link_listener_free(link_listener *s)
         return;
     while (s->links)
         link_destroy(s->links);
-    acceptor_free(s->door);
+    acceptor_free(s->acceptor);
     id_map_free(s->networks);
     link_endpoint_deinit(&s->end);
     free(s);

@@ -2,17 +2,17 @@
  *
  * session.c handles what is said on one connection; a link outlives its sessions:
  *
- *   connecting side    pausing ──▶ connecting ──▶ talking ──▶ lost ──▶ pausing ...      link.c
- *   listening side                 connecting ──▶ talking ──▶ lost ──▶ freed            link.c, link_listener.c */
+ *   connecting side    pausing ──▶ connecting ──▶ in session ──▶ lost ──▶ pausing ...   link.c
+ *   listening side                 connecting ──▶ in session ──▶ lost ──▶ freed         link.c, link_listener.c */
 #ifndef PUNICA_NET_LINK_STATE_H
 #define PUNICA_NET_LINK_STATE_H
 
 #include "base/buf.h"
 #include "net/link.h"
-#include "net/said_lines.h"
+#include "net/log_limit.h"
 #include "net/session.h"
 
-typedef enum { LINK_PAUSING, LINK_CONNECTING, LINK_TALKING, LINK_LOST } link_state;
+typedef enum { LINK_PAUSING, LINK_CONNECTING, LINK_IN_SESSION, LINK_LOST } link_state;
 
 /* What all links of a listener share; a connecting link has one of its own. */
 typedef struct {
@@ -20,7 +20,7 @@ typedef struct {
     link_options opt; /* its strings are owned */
     link_events events;
     proof_side side;
-    said_lines said; /* refusals logged lately */
+    log_limit logged; /* refusals logged lately */
 } link_endpoint;
 
 typedef struct link_network link_network; /* where links come from: link_listener.c's */
@@ -33,9 +33,9 @@ struct net_link {
     int depth;          /* of callbacks that are running */
     const char *how;    /* LINK_LOST: "lost %s: %s" and so on */
     char why[256];
-    net_stream *way;            /* the connection; NULL when pausing, or when it could not be tried */
-    session *talk;              /* exists as long as way */
-    net_stream *parting;        /* a connection kept open for a refused peer to read why; may be way */
+    net_stream *stream;         /* the connection; NULL when pausing, or when it could not be tried */
+    session *session;           /* exists as long as stream */
+    net_stream *lingering;      /* a connection kept open for a refused peer to read why; may be stream */
     char where[128], peer[400]; /* the peer's address; the peer in words */
     double last_heard, up_since;
     loop_timer *timer, *finish;
@@ -56,8 +56,8 @@ struct net_link {
 void link_endpoint_init(link_endpoint *end, net_loop *on, const link_options *o, const link_events *e, proof_side side);
 void link_endpoint_deinit(link_endpoint *end);
 
-/* Begins a link of a listener over way, which it takes over, to a peer at address `from`. */
-void link_accept(net_link *l, net_stream *way, const char *from);
+/* Begins a link of a listener over stream, which it takes over, to a peer at address `from`. */
+void link_accept(net_link *l, net_stream *stream, const char *from);
 net_link *link_new(link_endpoint *end, link_listener *listener);
 void link_destroy(net_link *l);
 

@@ -21,7 +21,7 @@ typedef enum { SIDE_CONNECTING, SIDE_LISTENING } proof_side;
 void proof_make_key(const char *secret, proof_side speaker, const buf hello[2], uint8_t key[PROOF_BYTES]);
 void proof_make(const char *secret, proof_side speaker, const buf hello[2], uint8_t mac[PROOF_BYTES]);
 
-/* Tells whether mac, of n bytes, is the speaker's proof. Compares in constant time. */
+/* Returns whether mac, of n bytes, is the speaker's proof. Compares in constant time. */
 bool proof_is_right(const char *secret, proof_side speaker, const buf hello[2], const uint8_t *mac, size_t n);
 
 #endif

@@ -27,12 +27,12 @@ typedef enum { STAGE_CONNECTING, STAGE_UPGRADING, STAGE_GREETING, STAGE_PROVING,
 
 struct session {
     net_loop *on;            /* borrowed */
-    net_stream *way;         /* borrowed */
+    net_stream *stream;      /* borrowed */
     const link_options *opt; /* borrowed */
     proof_side side;
     session_events events;
     stage stage;
-    wslay_event_context_ptr ws; /* from STAGE_GREETING on; NULL on a private way */
+    wslay_event_context_ptr ws; /* from STAGE_GREETING on; NULL on a private stream */
     char key[UPGRADE_KEY_SIZE];
     buf hello[2];      /* by side: packed, as sent and received */
     Message *greeting; /* the peer's Hello; NULL: not yet */
@@ -48,11 +48,11 @@ struct session {
 static const char *const role_names[] = {"frontend", "runner", "scheduler"};
 #define N_ROLES (sizeof role_names / sizeof *role_names)
 
-session *session_new(net_loop *on, net_stream *way, const link_options *o, proof_side side,
+session *session_new(net_loop *on, net_stream *stream, const link_options *o, proof_side side,
                      const session_events *events)
 {
     session *s = XNEW(session);
-    *s = (session){.on = on, .way = way, .opt = o, .side = side, .events = *events, .framed_at = loop_now(on)};
+    *s = (session){.on = on, .stream = stream, .opt = o, .side = side, .events = *events, .framed_at = loop_now(on)};
     return s;
 }
 
@@ -82,7 +82,7 @@ void session_free(session *s)
     free(s);
 }
 
-/* The header of a frame on a private way. */
+/* The header of a frame on a private stream. */
 typedef struct {
     size_t n;        /* bytes behind it */
     bool is_goodbye; /* they say why the session ends */
@@ -93,7 +93,7 @@ static void send_private(session *s, bool is_goodbye, const void *bytes, size_t 
     buf_clear(&s->frames);
     buf_add(&s->frames, &(private_head){n, is_goodbye}, sizeof(private_head));
     buf_add(&s->frames, bytes, n);
-    stream_write(s->way, s->frames.data, s->frames.len);
+    stream_write(s->stream, s->frames.data, s->frames.len);
 }
 
 /* Sends what wslay has queued. */
@@ -102,7 +102,7 @@ static int send_queued(session *s)
     buf_clear(&s->frames);
     int status = wslay_event_send(s->ws);
     if (s->frames.len)
-        stream_write(s->way, s->frames.data, s->frames.len);
+        stream_write(s->stream, s->frames.data, s->frames.len);
     return status;
 }
 
@@ -118,7 +118,7 @@ void session_close(session *s, const char *why)
     size_t n = strlen(why);
     if (s->stage == STAGE_OVER)
         return;
-    if (s->way->is_private) {
+    if (s->stream->is_private) {
         send_private(s, true, why, n + 1);
     } else if (s->ws) {
         wslay_event_queue_close(s->ws, CLOSE_CODE, (const uint8_t *)why, n < CLOSE_REASON_MAX ? n : CLOSE_REASON_MAX);
@@ -126,7 +126,7 @@ void session_close(session *s, const char *why)
     } else if (s->stage == STAGE_UPGRADING && s->side == SIDE_LISTENING) {
         buf_clear(&s->out);
         upgrade_write_refusal(&s->out, why);
-        stream_write(s->way, s->out.data, s->out.len);
+        stream_write(s->stream, s->out.data, s->out.len);
     }
     session_stop(s);
 }
@@ -143,7 +143,7 @@ static void end(session *s, session_over how, const char *why)
 /* Sends the bytes as one frame. */
 static void send_bytes(session *s, const void *bytes, size_t n)
 {
-    if (s->way->is_private) {
+    if (s->stream->is_private) {
         send_private(s, false, bytes, n);
         return;
     }
@@ -154,7 +154,7 @@ static void send_bytes(session *s, const void *bytes, size_t n)
 
 static void send_sealed(session *s, const void *message, size_t n)
 {
-    if (s->way->is_private) {
+    if (s->stream->is_private) {
         send_private(s, false, message, n);
         return;
     }
@@ -208,7 +208,7 @@ static const char *role_it_needs(const session *s, const Hello *h)
     return role_names[s->side == SIDE_CONNECTING ? HELLO__ROLE__SCHEDULER : h->role];
 }
 
-/* Tells whether the peer is refused for its Hello, and why: in words that are true on both sides. */
+/* Returns whether the peer is refused for its Hello, and why: in words that are true on both sides. */
 static bool is_misfit(const session *s, const Hello *h, char *why, size_t n)
 {
     const char *model = s->opt->model, *role;
@@ -219,7 +219,7 @@ static bool is_misfit(const session *s, const Hello *h, char *why, size_t n)
         snprintf(why, n, "one side has model %.50s, the other %.50s", model, h->model);
     else if (h->nonce.len != PROOF_NONCE_BYTES || strlen(h->name) > MAX_NAME || (size_t)h->role >= N_ROLES)
         snprintf(why, n, "its Hello is not what a Hello should be");
-    else if (s->opt->own->mutual && !stream_peer_has_role(s->way, role = role_it_needs(s, h)))
+    else if (s->opt->own->mutual && !stream_peer_has_role(s->stream, role = role_it_needs(s, h)))
         snprintf(why, n, "a certificate does not say that its owner is a %s (URI:punica:%s)", role, role);
     else
         return false;
@@ -227,7 +227,7 @@ static bool is_misfit(const session *s, const Hello *h, char *why, size_t n)
 }
 
 /* Chooses the secret: the connecting side's first one, or the TLS channel's key where the credentials have none. The
- * listening side finds out by the peer's proof (believe()). */
+ * listening side finds out by the peer's proof (check_proof()). */
 static void choose_secret(session *s)
 {
     const char *first = s->opt->own->secret[0];
@@ -235,7 +235,7 @@ static void choose_secret(session *s)
     if (first && s->side == SIDE_CONNECTING) {
         s->secret = xstrdup(first);
     } else if (!first) {
-        CHECK(stream_channel_key(s->way, key));
+        CHECK(stream_channel_key(s->stream, key));
         s->secret = xmalloc(2 * sizeof key + 1);
         for (size_t i = 0; i < sizeof key; i++)
             snprintf(s->secret + 2 * i, 3, "%02x", key[i]);
@@ -266,7 +266,7 @@ static void receive_hello(session *s, const uint8_t *bytes, size_t n)
 
 /* Checks the peer's proof, by the session's secret or, while there is none, by each that we accept: the one that fits
  * becomes the session's. */
-static bool believe(session *s, const uint8_t *mac, size_t n)
+static bool check_proof(session *s, const uint8_t *mac, size_t n)
 {
     if (s->secret)
         return proof_is_right(s->secret, !s->side, s->hello, mac, n);
@@ -292,7 +292,7 @@ static void start_sealing(session *s)
 static void receive_proof(session *s, const uint8_t *bytes, size_t n)
 {
     Message *m = message__unpack(NULL, n, bytes);
-    bool right = m && m->what_case == MESSAGE__WHAT_PROOF && believe(s, m->proof->mac.data, m->proof->mac.len);
+    bool right = m && m->what_case == MESSAGE__WHAT_PROOF && check_proof(s, m->proof->mac.data, m->proof->mac.len);
     message__free_unpacked(m, NULL);
     if (!right) {
         end(s, OVER_BY_US, "wrong secret");
@@ -307,7 +307,7 @@ static void receive_proof(session *s, const uint8_t *bytes, size_t n)
         return;
     s->stage = STAGE_UP;
     s->in = unpacker_new(s->opt->max_message * UNPACKED_PER_BYTE);
-    if (!s->way->is_private) {
+    if (!s->stream->is_private) {
         start_sealing(s);
         wslay_event_config_set_max_recv_msg_length(s->ws, s->opt->max_message + SEAL_BYTES);
     }
@@ -315,7 +315,7 @@ static void receive_proof(session *s, const uint8_t *bytes, size_t n)
         s->events.up(s->events.ctx, s->greeting->hello);
 }
 
-/* Tells whether bytes begin with the right seal for the message behind it. */
+/* Returns whether bytes begin with the right seal for the message behind it. */
 static bool is_sealed(session *s, const uint8_t *bytes, size_t n)
 {
     uint8_t mac[SEAL_BYTES];
@@ -327,7 +327,7 @@ static bool is_sealed(session *s, const uint8_t *bytes, size_t n)
 
 static void receive_message(session *s, const uint8_t *bytes, size_t n)
 {
-    size_t head = s->way->is_private ? 0 : SEAL_BYTES;
+    size_t head = s->stream->is_private ? 0 : SEAL_BYTES;
     if (head && !is_sealed(s, bytes, n)) {
         end(s, OVER_BY_US, "a message was changed on its way");
         return;
@@ -381,7 +381,7 @@ static ssize_t read_stream(wslay_event_context_ptr ws, uint8_t *to, size_t n, in
 {
     (void)flags;
     session *s = ctx;
-    size_t got = stream_read(s->way, to, n);
+    size_t got = stream_read(s->stream, to, n);
     if (got > 0)
         return (ssize_t)got;
     wslay_event_set_error(ws, WSLAY_ERR_WOULDBLOCK);
@@ -427,7 +427,7 @@ static void start_frames(session *s)
 
 void session_begin(session *s, const char *host)
 {
-    if (s->way->is_private) {
+    if (s->stream->is_private) {
         s->stage = STAGE_GREETING;
         send_hello(s);
         return;
@@ -440,7 +440,7 @@ void session_begin(session *s, const char *host)
     upgrade_make_key(s->key, random);
     buf_clear(&s->out);
     upgrade_write_request(&s->out, host, s->key);
-    stream_write(s->way, s->out.data, s->out.len);
+    stream_write(s->stream, s->out.data, s->out.len);
 }
 
 static int receive_head(session *s, const char *head, size_t n, err *e)
@@ -451,14 +451,14 @@ static int receive_head(session *s, const char *head, size_t n, err *e)
         return -1;
     buf_clear(&s->out);
     upgrade_write_response(&s->out, s->key);
-    stream_write(s->way, s->out.data, s->out.len);
+    stream_write(s->stream, s->out.data, s->out.len);
     return 0;
 }
 
 static void read_head(session *s)
 {
     size_t n;
-    const char *data = stream_peek(s->way, UPGRADE_MAX_HEAD, &n);
+    const char *data = stream_peek(s->stream, UPGRADE_MAX_HEAD, &n);
     err e;
     int length = upgrade_head_length(data, n, &e);
     if (length == 0)
@@ -467,7 +467,7 @@ static void read_head(session *s)
         end(s, OVER_BY_US, e.msg);
         return;
     }
-    stream_read(s->way, NULL, (size_t)length);
+    stream_read(s->stream, NULL, (size_t)length);
     start_frames(s);
 }
 
@@ -475,7 +475,7 @@ static void read_head(session *s)
 static void send_answers(session *s)
 {
     send_queued(s);
-    if (s->stage < STAGE_UP && stream_unsent(s->way) > MAX_STRANGER_UNSENT)
+    if (s->stage < STAGE_UP && stream_unsent(s->stream) > MAX_STRANGER_UNSENT)
         end(s, OVER_BROKEN, NOT_READING);
 }
 
@@ -487,12 +487,12 @@ static void refuse_frame(session *s)
     end(s, OVER_BY_US, why);
 }
 
-/* Reads frames of a private way. They are always complete: the peer writes each in one call. */
+/* Reads frames of a private stream. They are always complete: the peer writes each in one call. */
 static void read_private(session *s)
 {
     size_t have;
     private_head head;
-    for (const char *frame; s->stage != STAGE_OVER && (frame = stream_peek(s->way, SIZE_MAX, &have));) {
+    for (const char *frame; s->stage != STAGE_OVER && (frame = stream_peek(s->stream, SIZE_MAX, &have));) {
         memcpy(&head, frame, sizeof head);
         CHECK(have >= sizeof head && have - sizeof head >= head.n);
         frame += sizeof head;
@@ -503,13 +503,13 @@ static void read_private(session *s)
             refuse_frame(s);
         else
             receive(s, (const uint8_t *)frame, head.n);
-        stream_read(s->way, NULL, sizeof head + head.n);
+        stream_read(s->stream, NULL, sizeof head + head.n);
     }
 }
 
 static void read_frames(session *s)
 {
-    if (s->way->is_private) {
+    if (s->stream->is_private) {
         read_private(s);
         return;
     }
@@ -542,13 +542,13 @@ void session_ping(session *s)
     if (s->stage != STAGE_UP)
         return;
     send_sealed(s, "", 0);
-    if (s->stage != STAGE_UP || s->way->is_private)
+    if (s->stage != STAGE_UP || s->stream->is_private)
         return;
     wslay_event_queue_msg(s->ws, &ping);
     send_queued(s);
 }
 
-bool session_is_believed(const session *s)
+bool session_secret_is_accepted(const session *s)
 {
     const credentials *own = s->opt->own;
     bool is_one = !own->secret[0] && own->mutual;

@@ -36,10 +36,10 @@ typedef struct {
     void *ctx;
 } session_events;
 
-/* way and o are borrowed. */
-session *session_new(net_loop *on, net_stream *way, const link_options *o, proof_side side,
+/* stream and o are borrowed. */
+session *session_new(net_loop *on, net_stream *stream, const link_options *o, proof_side side,
                      const session_events *events);
-void session_free(session *s); /* leaves way alone */
+void session_free(session *s); /* leaves the stream alone */
 
 /* Begins the session, once the stream is open. host: for the connecting side's HTTP request. */
 void session_begin(session *s, const char *host);
@@ -57,8 +57,8 @@ void session_stop(session *s); /* the same without telling the peer */
 
 bool session_is_up(const session *s);
 
-/* Tells whether the secret that the two sides, now up, proved themselves with is still accepted. */
-bool session_is_believed(const session *s);
+/* Returns whether the secret that the two sides, now up, proved themselves with is still accepted. */
+bool session_secret_is_accepted(const session *s);
 
 /* Returns when the last frame of any kind, ping or message, was complete; at first when the session was made. */
 double session_framed_at(const session *s);

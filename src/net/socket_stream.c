@@ -47,7 +47,7 @@ typedef struct {
     acceptor_events events;
     const credentials *own; /* borrowed */
     struct evconnlistener *socket;
-    struct event *resting;   /* from accept_rest(socket) */
+    struct event *backoff;   /* from accept_add_backoff(socket) */
     struct event *next_turn; /* pending: enough connections were accepted in this turn; it enables socket again */
     int n_taken;             /* connections accepted in this turn of the loop */
     char address[128];
@@ -251,7 +251,7 @@ static void free_dialer(dialer *base)
     free(d);
 }
 
-/* Tells whether the address has a host name, which must be looked up. */
+/* Returns whether the address has a host name, which must be looked up. */
 static bool needs_dns(const address *a)
 {
     struct sockaddr_storage s;
@@ -282,7 +282,7 @@ dialer *socket_dialer_new(net_loop *l, const char *to, const credentials *own, e
     return NULL;
 }
 
-/* Tells whether fd, the lowest that was free, is among the last DESCRIPTORS_KEPT that this process can have: they are
+/* Returns whether fd, the lowest that was free, is among the last DESCRIPTORS_KEPT that this process can have: they are
  * reserved for files it opens itself, and for peers that prove themselves. */
 static bool is_scarce(int fd)
 {
@@ -316,7 +316,7 @@ static void on_accept_error(struct evconnlistener *socket, void *ctx)
     if ((why == EMFILE || why == ENFILE) && a->events.spare(a->events.ctx))
         return; /* libevent tries again on the next turn */
     log_warn("cannot take a connection: %s", strerror(why));
-    evconnlistener_disable(socket); /* `resting` enables it again */
+    evconnlistener_disable(socket); /* `backoff` enables it again */
 }
 
 static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct sockaddr *from, int from_len, void *ctx)
@@ -366,7 +366,7 @@ static int open_socket(socket_acceptor *s, const char *at, err *e)
                                         (int)len);
     if (!s->socket)
         return err_set(e, "cannot listen on %s: %s", at, strerror(errno));
-    s->resting = accept_rest(s->socket);
+    s->backoff = accept_add_backoff(s->socket);
     evconnlistener_set_error_cb(s->socket, on_accept_error);
     s->next_turn = evtimer_new(s->on->events, accept_again, s);
     CHECK(s->next_turn);
@@ -383,7 +383,7 @@ static void free_acceptor(acceptor *base)
 {
     socket_acceptor *a = (socket_acceptor *)base;
     if (a->socket) {
-        event_free(a->resting);
+        event_free(a->backoff);
         event_free(a->next_turn);
         evconnlistener_free(a->socket);
         if (a->path.sun_path[0])

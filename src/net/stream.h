@@ -74,7 +74,7 @@ static inline void stream_finish(net_stream *s)
     s->ops->finish(s);
 }
 
-/* Tells whether the peer has shown a certificate for this role (credentials.h). */
+/* Returns whether the peer has shown a certificate for this role (credentials.h). */
 static inline bool stream_peer_has_role(net_stream *s, const char *role)
 {
     return s->ops->peer_has_role && s->ops->peer_has_role(s, role);

@@ -24,7 +24,7 @@ SSL_CTX *tls_serving(const char *cert, const char *key, err *e);
 ssize_t tls_recv(SSL *s, void *to, size_t n);
 ssize_t tls_send(SSL *s, const void *bytes, size_t n);
 
-/* Tells whether the peer's certificate is verified and names this role: URI:punica:ROLE. */
+/* Returns whether the peer's certificate is verified and names this role: URI:punica:ROLE. */
 bool tls_peer_has_role(const SSL *s, const char *role);
 
 /* Derives 32 bytes that only the two ends of this connection know (RFC 5705). */

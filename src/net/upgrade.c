@@ -74,7 +74,7 @@ static const char *line_end(const char *line, const char *end)
     return memmem(line, (size_t)(end - line), "\r\n", 2);
 }
 
-/* Tells whether the line is a field of this name; its value is then without the blanks around it. */
+/* Returns whether the line is a field of this name; its value is then without the blanks around it. */
 static bool is_field(const char *line, const char *to, const char *name, const char **value, size_t *len)
 {
     size_t name_len = strlen(name);

@@ -10,12 +10,13 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "model/adapter.h"
 
-#define MAX_TEXT ((size_t)4 << 20) /* model/adapter.c and text/chat.c read no more */
+#define MAX_TEXT ADAPTER_MAX_CONFIG /* bytes of every file but the weights; text/chat.c would read more */
 
 const char *const adapter_file_name[N_ADAPTER_FILES] = {
-    "adapter_config.json",
-    "adapter_model.safetensors",
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
     "chat_template.jinja",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -29,6 +30,24 @@ int adapter_file_find(const char *path)
         if (strcmp(path, adapter_file_name[i]) == 0)
             return i;
     return -1;
+}
+
+bool adapter_files_are_in(const char *dir)
+{
+    char *path = path_join(dir, adapter_file_name[FILE_CONFIG]);
+    bool there = file_exists(path);
+    free(path);
+    return there;
+}
+
+char *adapter_files_find(const char *dir, const char *name)
+{
+    char *path = path_child(dir, name), *folder = path ? path_resolve(path) : NULL;
+    free(path);
+    if (folder && adapter_files_are_in(folder))
+        return folder;
+    free(folder);
+    return NULL;
 }
 
 int adapter_file_make_folder(const char *path, err *e)

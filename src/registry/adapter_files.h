@@ -7,7 +7,7 @@
 
 #include "base/digest.h"
 
-/* The first two are the adapter; the others are what frontend/templates.c reads for its chat template. */
+/* The first two are the adapter (model/adapter.h), the others are what text/chat.c reads of a chat template. */
 enum { FILE_CONFIG, FILE_WEIGHTS, N_NEEDED, FILE_TEMPLATE = N_NEEDED, N_ADAPTER_FILES = N_NEEDED + 5 };
 
 /* Their names, relative to the adapter's folder. */
@@ -15,6 +15,13 @@ extern const char *const adapter_file_name[N_ADAPTER_FILES];
 
 /* Returns which of them a path relative to the adapter's folder is; -1: none. */
 int adapter_file_find(const char *path);
+
+/* Returns whether a folder is an adapter's: it has a configuration. */
+bool adapter_files_are_in(const char *dir);
+
+/* Finds the folder of the adapter of this name in a directory. Returns its real path, links resolved, owned by the
+ * caller; NULL: there is none. */
+char *adapter_files_find(const char *dir, const char *name);
 
 /* Makes the folder that a file is in, if it is missing. path begins with the adapter's own folder, which must exist. 0,
  * or -1 with e set. */

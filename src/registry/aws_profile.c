@@ -25,8 +25,8 @@ static char *trim(char *text)
     return text;
 }
 
-/* Whether a line is the head of a section; then sets *in if it is that of the profile. ~/.aws/config writes all but the
- * default one as "[profile NAME]". */
+/* Returns whether a line is the head of a section; then sets *in if it is that of the profile. ~/.aws/config writes all
+ * but the default one as "[profile NAME]". */
 static bool is_head(char *line, const char *profile, bool *in)
 {
     size_t n = strlen(line);

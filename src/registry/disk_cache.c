@@ -63,7 +63,7 @@ static int lock_all(const disk_cache *c, err *e)
     return fd;
 }
 
-/* Whether the open folder is still what path names. */
+/* Returns whether the open folder is still what path names. */
 static bool is_in_place(int fd, const char *path)
 {
     struct stat open_one, there;
@@ -393,7 +393,7 @@ static int sync_tree(const char *tree, err *e)
     return status ? status : sync_path(tree, e);
 }
 
-/* Whether the files there have the digest that their folder's name says: disks lose data, too. */
+/* Returns whether the files there have the digest that their folder's name says: disks lose data, too. */
 static bool is_sound(const char *dir, const char *id)
 {
     char *path[N_NEEDED], hex[DIGEST_HEX];

@@ -214,7 +214,7 @@ static int check_tree(const fetching *f, const model_config *base, fetched *out,
     return adapter_id_make(out->id, f->tree, out->digest, e);
 }
 
-/* Whether the folder has a part that another fetch can continue. */
+/* Returns whether the folder has a part that another fetch can continue. */
 static bool has_part(const fetching *f)
 {
     bool has = false;

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "registry/adapter_files.h"
 
-/* Whether a path, which has no links, lies under a folder. */
+/* Returns whether a path, which has no links, lies under a folder. */
 static bool is_under(const char *path, const char *under)
 {
     char *root = path_resolve(under);
@@ -24,7 +24,7 @@ static bool is_under(const char *path, const char *under)
     return is;
 }
 
-/* Whether an open file lies under a folder: unlike a path's, the answer cannot be changed by others. */
+/* Returns whether an open file lies under a folder: unlike a path's, the answer cannot be changed by others. */
 static bool lies_under(int fd, const char *under)
 {
     char link[64], path[PATH_MAX];

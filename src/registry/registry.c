@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/sort.h"
 
 #define MAX_RECORD ((size_t)1 << 20)
 
@@ -274,11 +275,6 @@ int registry_remove(registry *r, const char *name, err *e)
     return status;
 }
 
-static int compare(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 char **registry_list(const registry *r, int *n)
 {
     char **name = NULL;
@@ -294,7 +290,7 @@ char **registry_list(const registry *r, int *n)
     if (d)
         closedir(d);
     if (count)
-        qsort(name, count, sizeof *name, compare);
+        qsort(name, count, sizeof *name, sort_by_text);
     *n = (int)count;
     return name;
 }

@@ -128,7 +128,7 @@ static void copy_value(char *to, size_t n, const char *value, size_t len)
     to[len] = 0;
 }
 
-/* Whether line is the named field; then sets *value and *n to its value. */
+/* Returns whether line is the named field; then sets *value and *n to its value. */
 static bool is_field(const char *line, size_t len, const char *name, const char **value, size_t *n)
 {
     size_t k = strlen(name);
@@ -353,7 +353,7 @@ static bool is_whole(const transfer *t, CURLcode code)
     return code == CURLE_OK && (t->status == 200 || (t->status == 206 && t->total == (curl_off_t)t->at));
 }
 
-/* Whether the failure may pass, so that another try may succeed. */
+/* Returns whether the failure may pass, so that another try may succeed. */
 static bool is_passing(const transfer *t, CURLcode code)
 {
     static const long statuses[] = {408, 416, 429, 500, 502, 503, 504};

@@ -66,7 +66,7 @@ static int check_limits(const unpacking *r, err *e)
     return 0;
 }
 
-/* Whether a path stays in the archive: relative, and nowhere "..". */
+/* Returns whether a path stays in the archive: relative, and nowhere "..". */
 static bool stays_inside(const char *path)
 {
     if (*path == '/')
@@ -130,7 +130,7 @@ static int depth_of(const char *path)
     return n;
 }
 
-/* Notes the folder of an adapter_config.json if none is known that is less deep. *again: there are two as deep. */
+/* Notes the folder of an adapter's configuration if none is known that is less deep. *again: there are two as deep. */
 static void note_folder(char **folder, bool *again, const char *path)
 {
     const char *config = adapter_file_name[FILE_CONFIG];
@@ -166,7 +166,7 @@ static char *find_folder(const char *archive, const unpack_limits *l, err *e)
     }
     archive_read_free(r.in);
     if (more == 0 && !folder)
-        err_set(e, "the archive has no adapter_config.json");
+        err_set(e, "the archive has no %s", adapter_file_name[FILE_CONFIG]);
     else if (more == 0 && again)
         err_set(e, "the archive has more than one adapter: \"%s\" is only one of them", *folder ? folder : ".");
     else if (more == 0)

@@ -17,7 +17,7 @@
 #include "runner/fetcher.h"
 
 static const double FIRST_PAUSE = 0.1, STABLE_AFTER = 10, LOOK_EVERY = 0.5;
-static const double VIGIL = 200e-6;
+static const double BUSY_POLL = 200e-6;
 static const double LONGEST_PAUSE = 30, /* before restarting a worker that does not become ready */
     LONGEST_READY = 2;                  /* before restarting one that was ready: requests may wait for it */
 
@@ -47,8 +47,8 @@ struct runner {
     worker_slot *slots; /* [opt.n_workers] */
     loop_timer *look;   /* checks that the workers are alive */
     double looked_at;
-    loop_timer *vigil; /* keeps the loop awake */
-    double vigil_until;
+    loop_timer *poll; /* keeps the loop awake */
+    double poll_until;
     bool was_ready;                  /* some worker was ready at some time */
     char last_end[sizeof(err) + 64]; /* why the last worker that ended did so */
     bool draining;
@@ -165,25 +165,25 @@ static void receive_step(worker_slot *w, const step_numbers *s, const void *byte
         return;
     w->n_seen = s->n_seen;
     w->n_requests = s->n_requests;
-    w->r->vigil_until = 0;
+    w->r->poll_until = 0;
     link_send_packed(w->r->link, bytes, n);
     check_drained(w->r);
 }
 
-/* Keeps the loop from sleeping while a step's tokens are about to come, until they do or vigil_until has passed. */
-static void keep_vigil(void *ctx)
+/* Keeps the loop from sleeping while a step's tokens are about to come, until they do or poll_until has passed. */
+static void busy_poll(void *ctx)
 {
     runner *r = ctx;
-    if (loop_now(r->on) < r->vigil_until)
-        loop_timer_set(r->vigil, 0);
+    if (loop_now(r->on) < r->poll_until)
+        loop_timer_set(r->poll, 0);
 }
 
 static void receive_notice(runner *r)
 {
-    if (r->opt.stir)
-        r->opt.stir(r->opt.stir_ctx);
-    r->vigil_until = loop_now(r->on) + VIGIL;
-    loop_timer_set(r->vigil, 0);
+    if (r->opt.on_notice)
+        r->opt.on_notice(r->opt.notice_ctx);
+    r->poll_until = loop_now(r->on) + BUSY_POLL;
+    loop_timer_set(r->poll, 0);
 }
 
 static bool worker_message(void *ctx, const void *bytes, size_t n)
@@ -409,7 +409,7 @@ runner *runner_new(net_loop *on, const runner_options *o, err *e)
                                                 .done = tell_fetched,
                                                 .ctx = r});
     r->look = loop_timer_new(on, look, r);
-    r->vigil = loop_timer_new(on, keep_vigil, r);
+    r->poll = loop_timer_new(on, busy_poll, r);
     r->drained = loop_timer_new(on, drain_is_over, r);
     loop_timer_set(r->look, LOOK_EVERY);
     r->slots = XNEW_ARRAY(worker_slot, (size_t)o->n_workers);
@@ -431,7 +431,7 @@ void runner_free(runner *r)
         free(w->name);
     }
     loop_timer_free(r->look);
-    loop_timer_free(r->vigil);
+    loop_timer_free(r->poll);
     loop_timer_free(r->drained);
     free_strings(r->opt.device, r->opt.n_workers);
     free_strings(r->opt.worker_args, r->opt.n_worker_args);

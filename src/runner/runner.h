@@ -24,11 +24,11 @@ typedef struct {
     const char *const *fetcher_args; /* [n_fetcher_args] options of `punica fetcher`, which fetches adapters; none: they
                                         are not fetched */
     int n_fetcher_args;
-    double hang_seconds;     /* a worker silent for longer is killed; 0: HANG_SECONDS */
-    double start_seconds;    /* the same limit until its model is loaded */
-    double drain_seconds;    /* the longest that runner_drain() waits */
-    void (*stir)(void *ctx); /* called when a worker is about to report many tokens; NULL: not called */
-    void *stir_ctx;
+    double hang_seconds;          /* a worker silent for longer is killed; 0: HANG_SECONDS */
+    double start_seconds;         /* the same limit until its model is loaded */
+    double drain_seconds;         /* the longest that runner_drain() waits */
+    void (*on_notice)(void *ctx); /* called when a worker is about to report many tokens; NULL: not called */
+    void *notice_ctx;
 } runner_options;
 
 runner_options runner_options_default(void);

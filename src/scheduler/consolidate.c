@@ -6,9 +6,9 @@
 #include "base/mem.h"
 #include "scheduler/placement.h"
 
-/* Whether moving all requests off a GPU is worth it: the prefill that other GPUs must repeat takes no longer than this
- * GPU would go on running for its last request, and none of its requests was moved a moment ago or has all its tokens.
- */
+/* Returns whether moving all requests off a GPU is worth it: the prefill that other GPUs must repeat takes no longer
+ * than this GPU would go on running for its last request, and none of its requests was moved a moment ago or has all
+ * its tokens. */
 static bool is_worth_emptying(const scheduler *s, const gpu *g, double now)
 {
     double tokens = 0;

@@ -187,7 +187,7 @@ void gpu_clear(gpu *g, request *r)
     r->suspect = r->confined = false;
 }
 
-void gpu_saw(gpu *g, uint64_t n_seen, int pages_free)
+void gpu_record_report(gpu *g, uint64_t n_seen, int pages_free)
 {
     CHECK(n_seen >= g->n_seen && n_seen <= g->n_sent);
     size_t n = (size_t)(n_seen - g->n_seen);

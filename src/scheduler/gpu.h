@@ -87,7 +87,7 @@ static inline void gpu_trust(gpu *g, request *r)
 }
 
 /* Notes what a report says: how many commands the GPU has taken in, and how many pages are free after these. */
-void gpu_saw(gpu *g, uint64_t n_seen, int pages_free);
+void gpu_record_report(gpu *g, uint64_t n_seen, int pages_free);
 
 /* Returns the pages that will be free when all commands on their way are taken in; below 0: too few. */
 int64_t gpu_balance(const gpu *g);

@@ -16,7 +16,7 @@ static const double STRETCH = 0.5;             /* seconds of steps that end a st
 enum { FEWEST_STEPS = 2, STRETCH_STEPS = 16 }; /* if it has FEWEST_STEPS; STRETCH_STEPS end it, too */
 enum { SLOW_STRETCHES = 2, WELL_STRETCHES = 4 };
 static const double SILENCE = 2; /* seconds of silence that are never too long */
-static const double TIMELY = 1;  /* seconds between two looks, below which silence is believed */
+static const double TIMELY = 1;  /* seconds between two looks, below which silence counts */
 static const double STALE = 5;   /* seconds without a step, after which earlier steps are forgotten */
 
 enum { ROW_SIZES = 20, CONTEXT_SIZES = 32 }; /* by powers of two */

@@ -9,14 +9,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-static const double HOLDS_FOR = 2; /* seconds that a wish must last before it is acted on (debounce) */
+static const double HOLDS_FOR = 2; /* seconds that advice must last before it is acted on (debounce) */
 
 struct scale_hook {
     struct event_base *loop; /* borrowed */
     char *command;
     double every;
-    char *wish;       /* the last one said */
-    double wished_at; /* when it was first said */
+    char *advice;      /* the last */
+    double advised_at; /* when it was first given */
     double ran_at;
     bool has_run;
     child c;             /* the command while it runs */
@@ -26,7 +26,7 @@ struct scale_hook {
 scale_hook *scale_hook_new(struct event_base *loop, const char *command, double every)
 {
     scale_hook *h = XNEW(scale_hook);
-    *h = (scale_hook){.loop = loop, .command = xstrdup(command), .every = every, .wish = xstrdup("")};
+    *h = (scale_hook){.loop = loop, .command = xstrdup(command), .every = every, .advice = xstrdup("")};
     return h;
 }
 
@@ -45,7 +45,7 @@ void scale_hook_free(scale_hook *h)
         return;
     forget_process(h);
     free(h->command);
-    free(h->wish);
+    free(h->advice);
     free(h);
 }
 
@@ -60,11 +60,11 @@ static void process_ended(evutil_socket_t fd, short what, void *ctx)
     forget_process(h);
 }
 
-/* Starts the command in a shell; the words of the wish are its arguments, so that none is taken for shell syntax. */
-static int start(child *c, const char *command, const char *wish, err *e)
+/* Starts the command in a shell; the words of the advice are its arguments, so that none is taken for shell syntax. */
+static int start(child *c, const char *command, const char *advice, err *e)
 {
     enum { MAX_ARGS = 4096 };
-    char *line = xasprintf("%s \"$@\"", command), *words = xstrdup(wish), *rest = NULL;
+    char *line = xasprintf("%s \"$@\"", command), *words = xstrdup(advice), *rest = NULL;
     const char *argv[MAX_ARGS + 5] = {"sh", "-c", line, "punica-scale-hook"};
     int n = 4;
     for (char *word = strtok_r(words, " ", &rest); word && n < MAX_ARGS + 4; word = strtok_r(NULL, " ", &rest))
@@ -78,24 +78,24 @@ static int start(child *c, const char *command, const char *wish, err *e)
 static void run_command(scale_hook *h)
 {
     err e;
-    if (start(&h->c, h->command, h->wish, &e)) {
+    if (start(&h->c, h->command, h->advice, &e)) {
         log_error("scale hook \"%s\": %s", h->command, e.msg);
         return;
     }
-    log_info("scale hook: %s %s", h->command, h->wish);
+    log_info("scale hook: %s %s", h->command, h->advice);
     h->ended = event_new(h->loop, h->c.fd, EV_READ, process_ended, h);
     CHECK(h->ended);
     event_add(h->ended, NULL);
 }
 
-void scale_hook_wish(scale_hook *h, double now, const char *wish)
+void scale_hook_advise(scale_hook *h, double now, const char *advice)
 {
-    if (strcmp(wish, h->wish) != 0) {
-        free(h->wish);
-        h->wish = xstrdup(wish);
-        h->wished_at = now;
+    if (strcmp(advice, h->advice) != 0) {
+        free(h->advice);
+        h->advice = xstrdup(advice);
+        h->advised_at = now;
     }
-    if (!*wish || now - h->wished_at < HOLDS_FOR || h->ended || (h->has_run && now - h->ran_at < h->every))
+    if (!*advice || now - h->advised_at < HOLDS_FOR || h->ended || (h->has_run && now - h->ran_at < h->every))
         return;
     run_command(h);
     h->has_run = true;

@@ -3,7 +3,7 @@
 
 #include <limits.h>
 
-static const double OLDEST = 1e6; /* seconds; a larger age is not believed, and taken for 0 */
+static const double OLDEST = 1e6; /* seconds; a larger age is wrong, and taken for 0 */
 
 /* Returns when a request first came, by our own clock: never after now, whatever its frontend says. */
 static double arrival_of(const sched_server *v, double age)

@@ -14,7 +14,7 @@
 #include "scheduler/sched_peers.h"
 #include "scheduler/signals.h"
 
-static const double LONGEST_TICK = 0.25; /* seconds; also what scale_hook_wish() and sched_gpus_watch() rely on */
+static const double LONGEST_TICK = 0.25; /* seconds; also what scale_hook_advise() and sched_gpus_watch() rely on */
 
 sched_server_options sched_server_options_default(void)
 {
@@ -91,12 +91,12 @@ static void link_message(void *ctx, net_link *l, const Message *m)
 }
 
 /* Tells the hook how the cluster's size should change. */
-static void tell_hook(sched_server *v)
+static void advise_hook(sched_server *v)
 {
-    buf_clear(&v->wish);
-    buf_add(&v->wish, "", 0);
-    signals_write_wish(&v->wish, v->policy, (int)v->out.gpus.n);
-    scale_hook_wish(v->hook, sched_server_now(v), v->wish.data);
+    buf_clear(&v->advice);
+    buf_add(&v->advice, "", 0);
+    signals_write_advice(&v->advice, v->policy, (int)v->out.gpus.n);
+    scale_hook_advise(v->hook, sched_server_now(v), v->advice.data);
 }
 
 static void tick(void *ctx)
@@ -107,7 +107,7 @@ static void tick(void *ctx)
     outboxes_flush(&v->out);
     sched_frontends_tell_cluster(v);
     if (v->hook)
-        tell_hook(v);
+        advise_hook(v);
     loop_timer_set(v->tick, wait < LONGEST_TICK ? wait : LONGEST_TICK);
 }
 
@@ -150,7 +150,7 @@ void sched_server_free(sched_server *v)
     pace_free(v->pace);
     outboxes_deinit(&v->out);
     step_scratch_deinit(&v->scratch);
-    buf_free(&v->wish);
+    buf_free(&v->advice);
     free(v->model);
     free(v);
 }

@@ -46,7 +46,7 @@ struct sched_server {
     step_scratch scratch;
     loop_timer *tick;
     scale_hook *hook; /* borrowed; NULL: none */
-    buf wish;         /* scratch: what the hook is told */
+    buf advice;       /* scratch: of the scale hook */
     double epoch;     /* to be added to the monotonic clock */
 };
 

@@ -140,8 +140,8 @@ static bool refuse(scheduler *s, double now, int frontend, const submission *wha
     return true;
 }
 
-/* Whether the queue is full for this newcomer. A tenant that has no more than an equal part of it may enter a full
- * queue, so that no tenant shuts others out. At most twice max_queue wait. */
+/* Returns whether the queue is full for this newcomer. A tenant that has no more than an equal part of it may enter a
+ * full queue, so that no tenant shuts others out. At most twice max_queue wait. */
 static bool is_one_too_many(const scheduler *s, const request *r)
 {
     size_t n_waiting = (size_t)placement_n_waiting(s), others = n_waiting - s->newcomers.n_requests,
@@ -188,7 +188,7 @@ void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id)
     placement_fill(s, now);
 }
 
-/* Whether a GPU is up that neither drains nor is slow. */
+/* Returns whether a GPU is up that neither drains nor is slow. */
 static bool has_fast(const scheduler *s)
 {
     for (size_t i = 0; i < s->n_gpus; i++)
@@ -461,7 +461,7 @@ bool scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
         return true;
     if (r->n_seen < g->n_seen || r->n_seen > g->n_sent)
         return give_up(s, now, number);
-    gpu_saw(g, r->n_seen, r->pages_free);
+    gpu_record_report(g, r->n_seen, r->pages_free);
     g->host = r->host;
     placement_touch(s, g);
     int near = 0;

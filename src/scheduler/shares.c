@@ -63,7 +63,7 @@ static void set(shares *s, size_t at, share_slot slot)
 }
 
 /* Puts t at `at` or further down, moving earlier ones up. */
-static void sink(shares *s, size_t at, shares_tenant *t)
+static void sift_down(shares *s, size_t at, shares_tenant *t)
 {
     const share_slot own = {t->counter, t};
     for (size_t child; (child = 2 * at + 1) < s->n_waiting; at = child) {
@@ -82,14 +82,14 @@ static void sift(shares *s, size_t at, shares_tenant *t)
     const share_slot own = {t->counter, t};
     for (; at > 0 && before(&own, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
         set(s, at, s->heap[(at - 1) / 2]);
-    sink(s, at, t);
+    sift_down(s, at, t);
 }
 
-/* Sinks the first slot while its counter is out of date: then the first tenant has the smallest counter of all. */
+/* Sifts the first slot down while its counter is out of date: then the first tenant has the smallest counter of all. */
 static void sift_first(shares *s)
 {
     while (s->n_waiting && s->heap[0].counter != s->heap[0].of->counter)
-        sink(s, 0, s->heap[0].of);
+        sift_down(s, 0, s->heap[0].of);
 }
 
 /* Returns the counter that a tenant which comes back is lifted to. */

@@ -8,11 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/prometheus.h"
-
-static int by_uuid(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
+#include "base/sort.h"
 
 /* Returns the uuids of the idle GPUs that can go, slow ones first, then by uuid: [*n], the array owned by the caller.
  * Where no GPU is lightly loaded, the last stays: of idle ones the scheduler uses the highest uuid first. */
@@ -26,14 +22,14 @@ static const char **spare_gpus(const scheduler *s, int n_numbers, int *n)
         for (int i = 0; i < n_numbers; i++)
             if (scheduler_get_gpu(s, i, &g) && g.n_running == 0 && !g.draining && g.slow == slow)
                 uuid[(*n)++] = g.uuid;
-        qsort(uuid + first, (size_t)(*n - first), sizeof *uuid, by_uuid);
+        qsort(uuid + first, (size_t)(*n - first), sizeof *uuid, sort_by_text);
     }
     if (*n > 0 && scheduler_get_stats(s).n_light == 0)
         (*n)--;
     return uuid;
 }
 
-void signals_write_wish(buf *out, const scheduler *s, int n_numbers)
+void signals_write_advice(buf *out, const scheduler *s, int n_numbers)
 {
     if (scheduler_get_stats(s).wants_more) {
         buf_add_str(out, "up");

@@ -7,9 +7,9 @@
 
 /* Appends how the cluster's size should change: "up", "down UUID..." (idle GPUs that can go; one that could take the
  * next request stays), or nothing. All GPU numbers are below n_numbers. */
-void signals_write_wish(buf *out, const scheduler *s, int n_numbers);
+void signals_write_advice(buf *out, const scheduler *s, int n_numbers);
 
-/* Appends a JSON object: that wish, the queue, every GPU. */
+/* Appends a JSON object: that advice, the queue, every GPU. */
 void signals_write_json(buf *out, const scheduler *s, int n_numbers, int n_frontends);
 
 /* Appends the same as metrics of Prometheus. */

@@ -20,7 +20,7 @@ static void set(wait_queue *q, size_t at, wait_slot s)
 }
 
 /* Puts s at `at` or further up, moving later ones down. */
-static void rise(wait_queue *q, size_t at, wait_slot s)
+static void sift_up(wait_queue *q, size_t at, wait_slot s)
 {
     for (; at > 0 && before(&s, &q->slot[(at - 1) / 2]); at = (at - 1) / 2)
         set(q, at, q->slot[(at - 1) / 2]);
@@ -28,7 +28,7 @@ static void rise(wait_queue *q, size_t at, wait_slot s)
 }
 
 /* Puts s at `at` or further down, moving earlier ones up. */
-static void sink(wait_queue *q, size_t at, wait_slot s)
+static void sift_down(wait_queue *q, size_t at, wait_slot s)
 {
     for (size_t child; (child = 2 * at + 1) < q->n; at = child) {
         if (child + 1 < q->n && before(&q->slot[child + 1], &q->slot[child]))
@@ -49,7 +49,7 @@ void wait_queue_deinit(wait_queue *q)
 void wait_queue_put(wait_queue *q, wait_item *i)
 {
     q->slot = xgrow(q->slot, &q->cap, q->n + 1, sizeof *q->slot);
-    rise(q, q->n++, (wait_slot){i->arrival, i->id, i->priority, i});
+    sift_up(q, q->n++, (wait_slot){i->arrival, i->id, i->priority, i});
 }
 
 void wait_queue_remove(wait_queue *q, wait_item *i)
@@ -60,9 +60,9 @@ void wait_queue_remove(wait_queue *q, wait_item *i)
     if (last.item == i)
         return;
     if (at > 0 && before(&last, &q->slot[(at - 1) / 2]))
-        rise(q, at, last);
+        sift_up(q, at, last);
     else
-        sink(q, at, last);
+        sift_down(q, at, last);
 }
 
 wait_item *wait_queue_first(const wait_queue *q)

@@ -30,10 +30,10 @@ static void receive_error(client *c, const json_t *error)
     snprintf(c->error, sizeof c->error, "%s", code ? code : "without a code");
 }
 
-/* Whether these are the logprobs of the prompt, by token id, null for the first. */
+/* Returns whether these are the logprobs of the prompt, by token id, null for the first. */
 static bool scores_are_right(const client *c, const json_t *list)
 {
-    const client_wish *w = &c->wish;
+    const client_request *w = &c->request;
     bool right = json_array_size(list) == (size_t)w->n_prompt && json_is_null(json_array_get(list, 0));
     for (int i = 1; right && i < w->n_prompt; i++) {
         char id[16];
@@ -50,12 +50,12 @@ static void receive_choice(client *c, const json_t *choice)
     json_int_t i = json_integer_value(json_object_get(choice, "index"));
     const char *text = json_string_value(json_object_get(choice, "text")),
                *why = json_string_value(json_object_get(choice, "finish_reason"));
-    if (i < 0 || i >= c->wish.n_choices || !text || *c->reason[i]) {
+    if (i < 0 || i >= c->request.n_choices || !text || *c->reason[i]) {
         world_violate(c->in, "client %d got a choice that cannot be", c->number);
         return;
     }
     buf_add_str(&c->text[i], text);
-    c->has_scores[i] = c->wish.scored && scores_are_right(c, json_object_get(choice, "prompt_logprobs"));
+    c->has_scores[i] = c->request.scored && scores_are_right(c, json_object_get(choice, "prompt_logprobs"));
     if (why)
         snprintf(c->reason[i], sizeof c->reason[i], "%s", why);
 }
@@ -135,7 +135,7 @@ static bool end(reply *r)
 
 static void write_body(const client *c, buf *body)
 {
-    const client_wish *w = &c->wish;
+    const client_request *w = &c->request;
     buf_printf(body, "{\"model\":\"%s\",\"prompt\":[", w->adapter < 0 ? "toy" : sim_adapter_name(w->adapter));
     for (int i = 0; i < w->n_prompt; i++)
         buf_printf(body, "%s%d", i ? "," : "", w->prompt[i]);
@@ -167,13 +167,13 @@ void client_ask(client *c, service *s, tenant *who, uint64_t content)
     c->content = content;
     write_body(c, &body.bytes);
     world_say(c->in, "client %d%s%s asks %s for %d tokens after %d%s%s", c->number, who ? " of " : "",
-              who ? tenant_name(who) : "", c->wish.adapter < 0 ? "the base" : sim_adapter_name(c->wish.adapter),
-              c->wish.max_tokens, c->wish.n_prompt, c->wish.is_killer ? ", a killer" : "",
-              c->wish.stream ? ", as a stream" : "");
+              who ? tenant_name(who) : "", c->request.adapter < 0 ? "the base" : sim_adapter_name(c->request.adapter),
+              c->request.max_tokens, c->request.n_prompt, c->request.is_killer ? ", a killer" : "",
+              c->request.stream ? ", as a stream" : "");
     call_start(s, who, &c->base, &body, &shape_completions, "/v1/completions", "");
 }
 
-void client_leave(client *c, reply_loss how)
+void client_leave(client *c, client_loss how)
 {
     end_with(c, CLIENT_CANCELLED);
     c->base.gone(c->base.ctx, how);
@@ -182,7 +182,7 @@ void client_leave(client *c, reply_loss how)
 /* The text as it should be. */
 
 typedef struct {
-    const client_wish *w;
+    const client_request *w;
     toy_sampling sampling;
     uint64_t content;
     int token[TOY_CONTEXT], n; /* prompt, then output so far */
@@ -190,7 +190,7 @@ typedef struct {
 
 static speech speech_of(const client *c, int choice)
 {
-    const client_wish *w = &c->wish;
+    const client_request *w = &c->request;
     toy_sampling sampling = {.seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice),
                              .penalized = w->penalized,
                              .alternates = w->alternates,
@@ -200,7 +200,7 @@ static speech speech_of(const client *c, int choice)
     return s;
 }
 
-/* Whether this is the next token; if so, appends it. */
+/* Returns whether this is the next token; if so, appends it. */
 static bool may_say(speech *s, int token)
 {
     if (toy_next(s->token, s->n, s->w->n_prompt, s->content, &s->sampling) != token)
@@ -209,7 +209,7 @@ static bool may_say(speech *s, int token)
     return true;
 }
 
-int client_most_output(const client_wish *w)
+int client_most_output(const client_request *w)
 {
     int room = TOY_CONTEXT - w->n_prompt;
     return w->max_tokens < room ? w->max_tokens : room;
@@ -220,7 +220,8 @@ static bool check_text(client *c, int choice, speech *s)
 {
     const buf *text = &c->text[choice];
     for (size_t i = 0; i < text->len; i++)
-        if (s->n - c->wish.n_prompt >= client_most_output(&c->wish) || !may_say(s, (unsigned char)text->data[i])) {
+        if (s->n - c->request.n_prompt >= client_most_output(&c->request) ||
+            !may_say(s, (unsigned char)text->data[i])) {
             world_violate(c->in, "client %d: choice %d is wrong at character %zu: \"%s\"", c->number, choice, i,
                           text->data);
             return false;
@@ -246,29 +247,30 @@ static void check_choice(client *c, int choice, bool may_be_short)
     const char *why = c->reason[choice];
     if (!check_text(c, choice, &s))
         return;
-    int n_output = s.n - c->wish.n_prompt;
-    bool right = strcmp(why, "length") == 0 ? n_output == client_most_output(&c->wish) || (may_be_short && n_output > 0)
-                                            : strcmp(why, "stop") == 0 && may_stop(&s);
-    if (c->wish.scored && !c->has_scores[choice])
+    int n_output = s.n - c->request.n_prompt;
+    bool right = strcmp(why, "length") == 0
+                     ? n_output == client_most_output(&c->request) || (may_be_short && n_output > 0)
+                     : strcmp(why, "stop") == 0 && may_stop(&s);
+    if (c->request.scored && !c->has_scores[choice])
         world_violate(c->in, "client %d: choice %d has wrong logprobs of its prompt", c->number, choice);
     if (!right)
         world_violate(c->in, "client %d: choice %d ends with \"%s\" after %d of %d tokens", c->number, choice, why,
-                      n_output, client_most_output(&c->wish));
-    if (*c->wish.stop && c->text[choice].len && strstr(c->text[choice].data, c->wish.stop))
+                      n_output, client_most_output(&c->request));
+    if (*c->request.stop && c->text[choice].len && strstr(c->text[choice].data, c->request.stop))
         world_violate(c->in, "client %d: choice %d goes on after its stop string", c->number, choice);
 }
 
 void client_check_answer(client *c, bool may_be_short)
 {
-    if (c->wish.stream && c->status == 200 && !*c->error && !c->done)
+    if (c->request.stream && c->status == 200 && !*c->error && !c->done)
         world_violate(c->in, "client %d: a stream without its last event", c->number);
-    for (int i = 0; i < c->wish.n_choices; i++)
+    for (int i = 0; i < c->request.n_choices; i++)
         check_choice(c, i, may_be_short);
 }
 
 void client_check_part(client *c)
 {
-    for (int i = 0; i < c->wish.n_choices; i++) {
+    for (int i = 0; i < c->request.n_choices; i++) {
         speech s = speech_of(c, i);
         check_text(c, i, &s);
     }

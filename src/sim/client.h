@@ -28,13 +28,13 @@ typedef struct {
     bool is_killer;
     int tenant;   /* its number; -1: there are none */
     int priority; /* among its tenant's requests */
-} client_wish;
+} client_request;
 
 typedef struct {
     reply base; /* first */
     world *in;  /* borrowed */
     int number, frontend;
-    client_wish wish;
+    client_request request;
     bool comes_late; /* it asks when everything is in order again */
     client_state state;
     double asked_at, ended_at;
@@ -49,7 +49,7 @@ typedef struct {
 } client;
 
 /* Returns how many tokens a choice may have: max_tokens, or as many as the context has room for. */
-int client_most_output(const client_wish *w);
+int client_most_output(const client_request *w);
 
 void client_deinit(client *c);
 
@@ -58,7 +58,7 @@ void client_deinit(client *c);
 void client_ask(client *c, service *s, tenant *who, uint64_t content);
 
 /* Leaves: closes the connection, or stops reading. */
-void client_leave(client *c, reply_loss how);
+void client_leave(client *c, client_loss how);
 
 /* Compares an answer with what it should be; a difference is a violation. may_be_short: it may have ended before its
  * length. */

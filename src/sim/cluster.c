@@ -12,7 +12,7 @@
 
 static const char SCHEDULER[] = "scheduler";
 
-/* Whether a span has begun and not ended. */
+/* Returns whether a span has begun and not ended. */
 static bool spans_last(const spans *s)
 {
     return s->n && s->at[s->n - 1].to == HUGE_VAL;
@@ -171,7 +171,7 @@ static void check_output(cluster *c, const submission *r)
     Sampling *sampling = r->again ? sampling__unpack(NULL, r->sampling_bytes, r->sampling) : NULL;
     for (int i = 0; i < c->n_clients && sampling; i++) {
         const client *q = &c->client[i];
-        if (q->state == CLIENT_LIVE && q->wish.seed == sampling->seed &&
+        if (q->state == CLIENT_LIVE && q->request.seed == sampling->seed &&
             (size_t)(r->n_tokens - r->n_prompt) < q->text[0].len)
             world_violate(&c->w, "client %d has %zu tokens, and its frontend asks for what comes behind %d", i,
                           q->text[0].len, r->n_tokens - r->n_prompt);
@@ -290,9 +290,10 @@ static void check_in_flight(cluster *c, const front_member *f)
     int n[MOST_TENANTS] = {0};
     for (int i = 0; i < c->n_clients; i++) {
         const client *q = &c->client[i];
-        bool counts =
-            q->state == CLIENT_LIVE && &c->front[q->frontend] == f && q->wish.n_choices == 1 && q->wish.tenant >= 0;
-        if (counts && ++n[q->wish.tenant] > c->tenant[q->wish.tenant].in_flight && c->tenant[q->wish.tenant].in_flight)
+        bool counts = q->state == CLIENT_LIVE && &c->front[q->frontend] == f && q->request.n_choices == 1 &&
+                      q->request.tenant >= 0;
+        if (counts && ++n[q->request.tenant] > c->tenant[q->request.tenant].in_flight &&
+            c->tenant[q->request.tenant].in_flight)
             world_violate(&c->w, "%s has more requests of client %d's tenant in flight than it may", f->m.p.name, i);
     }
 }

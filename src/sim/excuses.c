@@ -8,7 +8,7 @@ static bool is_code(const client *q, const char *code)
     return strcmp(q->error, code) == 0;
 }
 
-/* Whether the frontend had been without a scheduler for as long as its patience. */
+/* Returns whether the frontend had been without a scheduler for as long as its patience. */
 static bool was_given_up(const cluster *c, const client *q)
 {
     const spans *s = &c->front[q->frontend].outages;
@@ -25,17 +25,17 @@ static bool has_waited(const cluster *c, const client *q)
            (c->policy.max_no_gpu > 0 && seconds >= c->policy.max_no_gpu);
 }
 
-/* Whether its adapter could not be read while it waited, or was replaced or poisoned. */
+/* Returns whether its adapter could not be read while it waited, or was replaced or poisoned. */
 static bool may_fail(const cluster *c, const client *q)
 {
-    return c->poisoned[q->wish.adapter] || (c->replaced[q->wish.adapter] && !q->comes_late) ||
-           spans_touch(&c->bad_files[q->wish.adapter], q->asked_at, q->ended_at);
+    return c->poisoned[q->request.adapter] || (c->replaced[q->request.adapter] && !q->comes_late) ||
+           spans_touch(&c->bad_files[q->request.adapter], q->asked_at, q->ended_at);
 }
 
-/* Whether no GPU could hold all of it, or the largest may not have come up yet, or was gone for max_aside. */
+/* Returns whether no GPU could hold all of it, or the largest may not have come up yet, or was gone for max_aside. */
 static bool is_too_large(const cluster *c, const client *q, bool has_text)
 {
-    return q->wish.n_prompt + q->wish.max_tokens >= cluster_capacity(c) ||
+    return q->request.n_prompt + q->request.max_tokens >= cluster_capacity(c) ||
            (c->n_machines > 1 && (!has_text || c->policy.max_aside < 60));
 }
 
@@ -44,7 +44,8 @@ bool excuse_for_end(const cluster *c, const client *q)
     return is_too_large(c, q, true);
 }
 
-/* Whether enough workers died by faults that a request may have been blamed. watch.c checks that it was alone. */
+/* Returns whether enough workers died by faults that a request may have been blamed. watch.c checks that it was alone.
+ * */
 static bool may_seem_a_killer(const cluster *c)
 {
     int n_killed = 0;
@@ -55,11 +56,11 @@ static bool may_seem_a_killer(const cluster *c)
 
 bool excuse_is_good(const cluster *c, const client *q)
 {
-    bool has_text = q->wish.n_choices == 1 && q->text[0].len; /* with two choices, one may have begun */
+    bool has_text = q->request.n_choices == 1 && q->text[0].len; /* with two choices, one may have begun */
     if (is_code(q, "queue_full"))
         return (c->policy.max_queue < 1000 || c->max_live < 1000) && !has_text;
     if (is_code(q, "rate_limit_exceeded"))
-        return q->wish.tenant >= 0 && c->tenant[q->wish.tenant].in_flight && !has_text;
+        return q->request.tenant >= 0 && c->tenant[q->request.tenant].in_flight && !has_text;
     if (is_code(q, "too_late"))
         return (has_waited(c, q) && !has_text) || was_given_up(c, q);
     if (is_code(q, "no_scheduler"))
@@ -67,8 +68,8 @@ bool excuse_is_good(const cluster *c, const client *q)
     if (is_code(q, "context_length_exceeded"))
         return !has_text && is_too_large(c, q, false);
     if (is_code(q, "generation_failed"))
-        return q->wish.adapter >= 0 && may_fail(c, q);
+        return q->request.adapter >= 0 && may_fail(c, q);
     if (is_code(q, "worker_died"))
-        return !q->comes_late && (q->wish.is_killer || may_seem_a_killer(c));
+        return !q->comes_late && (q->request.is_killer || may_seem_a_killer(c));
     return false;
 }

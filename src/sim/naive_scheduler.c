@@ -32,7 +32,7 @@ int naive_running(const naive *s, int gpu)
     return n;
 }
 
-/* Whether a GPU takes requests: a slow one does only while no other does. */
+/* Returns whether a GPU takes requests: a slow one does only while no other does. */
 static bool naive_open(const naive *s, int gpu)
 {
     bool others = false;
@@ -113,7 +113,7 @@ static bool naive_fits(naive *s, const naive_request *r, int gpu, bool minding_s
     return naive_pages(g, r->n_tokens) + n <= g->pages_free - naive_coming(s, gpu);
 }
 
-/* Whether GPU a stands above b: larger working set, higher uuid. */
+/* Returns whether GPU a stands above b: larger working set, higher uuid. */
 static bool naive_above(const naive *s, int a, int b)
 {
     int x = naive_running(s, a), y = naive_running(s, b), c = strcmp(s->gpu[a].uuid, s->gpu[b].uuid);
@@ -194,7 +194,7 @@ static void naive_send(naive *s, int gpu, bool add, naive_request *r)
         buf_printf(&s->said, "cancel %llu on %d, #%u\n", (unsigned long long)r->id, gpu, r->attempt);
 }
 
-/* Whether a request stands in its tenant's line of newcomers. */
+/* Returns whether a request stands in its tenant's line of newcomers. */
 static bool naive_is_newcomer(const naive_request *r)
 {
     return r->id && !r->taken_on && r->gpu < 0 && r->aside < 0;
@@ -299,7 +299,7 @@ static void naive_count_open(naive *s, double now)
         s->reserved = 0;
 }
 
-/* Whether a request is to leave its GPU. */
+/* Returns whether a request is to leave its GPU. */
 static bool naive_leaves(const naive *s, const naive_request *r)
 {
     return r->gpu >= 0 && (!naive_open(s, r->gpu) || (s->reserved == r->gpu + 1 && !r->confined && !r->was_confined));
@@ -317,7 +317,8 @@ static const naive_request *naive_first_of(const naive *s, int tenant)
     return first;
 }
 
-/* Whether tenant a is before b: by counter, then by arrival of the first newcomer; tenants without one come last. */
+/* Returns whether tenant a is before b: by counter, then by arrival of the first newcomer; tenants without one come
+ * last. */
 static bool naive_tenant_is_next(const naive *s, int a, int b)
 {
     if (s->tenant[a].counter != s->tenant[b].counter)
@@ -328,7 +329,7 @@ static bool naive_tenant_is_next(const naive *s, int a, int b)
     return x->arrival != y->arrival ? x->arrival < y->arrival : x->id < y->id;
 }
 
-/* Whether a is before b: those that have been on a GPU come before newcomers, which go by tenant. */
+/* Returns whether a is before b: those that have been on a GPU come before newcomers, which go by tenant. */
 static bool naive_is_next(const naive *s, const naive_request *a, const naive_request *b)
 {
     if (a->taken_on != b->taken_on)
@@ -411,7 +412,7 @@ static naive_request *naive_first_confined(naive *s)
     return first;
 }
 
-/* Whether an empty GPU could hold a request. */
+/* Returns whether an empty GPU could hold a request. */
 static bool naive_fits_empty(const naive_gpu *g, const naive_request *r)
 {
     return naive_pages(g, r->n_tokens) <= g->info.n_pages && r->n_tokens + 1 <= g->info.max_tokens;
@@ -489,7 +490,8 @@ static void naive_drop(naive *s, naive_request *r)
     r->id = 0;
 }
 
-/* Whether a request of this prompt, adapter and version of it was ended for killing workers in the last ten minutes. */
+/* Returns whether a request of this prompt, adapter and version of it was ended for killing workers in the last ten
+ * minutes. */
 static bool naive_knows(const naive *s, double now, const submission *w)
 {
     for (int i = 0; i < s->n_killers; i++) {
@@ -516,7 +518,7 @@ static int naive_tenant_of(naive *s, const submission *w)
     return t;
 }
 
-/* Whether the queue is full, and the request's tenant has more than an equal part of it. */
+/* Returns whether the queue is full, and the request's tenant has more than an equal part of it. */
 static bool naive_one_too_many(const naive *s, const naive_request *r)
 {
     int tenants = 0, newcomers = 0, n[NAIVE_TENANTS] = {0};
@@ -623,7 +625,7 @@ static bool naive_was_taken_in(const naive_gpu *g, const naive_request *r)
     return false;
 }
 
-/* Whether r, on this GPU, is alone there, and its add the last command that was sent. */
+/* Returns whether r, on this GPU, is alone there, and its add the last command that was sent. */
 static bool naive_is_alone(const naive *s, int gpu, const naive_request *r)
 {
     const naive_gpu *g = &s->gpu[gpu];

@@ -67,7 +67,7 @@ typedef struct isolation {
 
 struct sim_network {
     world *w; /* borrowed */
-    sim_network_weather weather;
+    sim_network_conditions conditions;
     connection *all; /* newest first */
     sim_acceptor *acceptors;
     isolation isolated[16];
@@ -80,14 +80,14 @@ sim_network *sim_network_new(world *w)
     return n;
 }
 
-void sim_network_set_weather(sim_network *n, const sim_network_weather *weather)
+void sim_network_set_conditions(sim_network *n, const sim_network_conditions *conditions)
 {
-    n->weather = *weather;
+    n->conditions = *conditions;
 }
 
 void sim_network_stop_noise(sim_network *n)
 {
-    n->weather.noise = 0;
+    n->conditions.noise = 0;
 }
 
 static bool is_isolated(const sim_network *n, const sim_process *p)
@@ -100,9 +100,10 @@ static bool is_isolated(const sim_network *n, const sim_process *p)
 
 static double some_delay(sim_network *n)
 {
-    double late = -log(1 - world_uniform(n->w, CHANCE_NETWORK, 0, 1)) * n->weather.delay;
-    return world_chance(n->w, CHANCE_NETWORK, n->weather.spikes) ? late + world_uniform(n->w, CHANCE_NETWORK, 0.05, 1)
-                                                                 : late;
+    double late = -log(1 - world_uniform(n->w, CHANCE_NETWORK, 0, 1)) * n->conditions.delay;
+    return world_chance(n->w, CHANCE_NETWORK, n->conditions.spikes)
+               ? late + world_uniform(n->w, CHANCE_NETWORK, 0.05, 1)
+               : late;
 }
 
 static void connection_free(connection *c)
@@ -205,7 +206,7 @@ static void on_delivery(void *ctx)
     size_t n = piece_of(e);
     bool heard = to->at && !to->at->dead && !to->lost;
     if (n > 0 &&
-        (e->noisy || (c->in->weather.noise > 0 && world_chance(c->in->w, CHANCE_NETWORK, c->in->weather.noise))))
+        (e->noisy || (c->in->conditions.noise > 0 && world_chance(c->in->w, CHANCE_NETWORK, c->in->conditions.noise))))
         garble(e, n);
     if (heard && !to->finishing)
         buf_add(&to->in, e->out.data, n);
@@ -250,8 +251,8 @@ static void write_bytes(net_stream *s, const void *bytes, size_t n)
 static size_t unsent(net_stream *s)
 {
     end *e = (end *)s;
-    size_t room =
-        e->of->slow_until > e->of->in->w->now && e->of->slow_side != e->side ? SLOW_BUFFER : e->of->in->weather.buffer;
+    size_t room = e->of->slow_until > e->of->in->w->now && e->of->slow_side != e->side ? SLOW_BUFFER
+                                                                                       : e->of->in->conditions.buffer;
     return e->out.len > room ? e->out.len - room : 0;
 }
 
@@ -380,7 +381,7 @@ static net_stream *dial(dialer *base, const stream_events *events, err *error)
     sim_dialer *d = (sim_dialer *)base;
     sim_network *n = d->at->in->net;
     connection *c = XNEW(connection);
-    *c = (connection){.in = n, .next = n->all, .choppy = world_chance(n->w, CHANCE_NETWORK, n->weather.choppy)};
+    *c = (connection){.in = n, .next = n->all, .choppy = world_chance(n->w, CHANCE_NETWORK, n->conditions.choppy)};
     memcpy(c->to, d->to, sizeof c->to);
     if (c->next)
         c->next->prev = c;

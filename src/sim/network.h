@@ -17,7 +17,7 @@ typedef struct {
     double choppy; /* share of connections whose bytes come in small pieces */
     size_t buffer; /* most bytes on their way; the rest counts as not sent */
     double noise;  /* share of deliveries in which a bit is flipped */
-} sim_network_weather;
+} sim_network_conditions;
 
 typedef enum {
     CUT_RESET,  /* both sides learn of it soon; part of what was under way arrives */
@@ -25,13 +25,12 @@ typedef enum {
     CUT_HALF,   /* the same in one direction */
     CUT_STALL,  /* nothing arrives for some seconds, then all of it */
     CUT_SLOW,   /* one side reads a few bytes at a time for some seconds */
-    CUT_NOISE,  /* a bit of what one side sends next is flipped */
-    N_CUTS
+    CUT_NOISE   /* a bit of what one side sends next is flipped */
 } network_cut;
 
 sim_network *sim_network_new(world *w);
 void sim_network_free(sim_network *n);
-void sim_network_set_weather(sim_network *n, const sim_network_weather *weather);
+void sim_network_set_conditions(sim_network *n, const sim_network_conditions *conditions);
 void sim_network_stop_noise(sim_network *n);
 
 /* The dialer_new and acceptor_new of a process's loop (net/loop.h). Addresses are names of processes. */

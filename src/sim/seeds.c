@@ -89,7 +89,7 @@ static bool run_child(progress *p, range *r, uint64_t from)
     return true;
 }
 
-/* Whether the seed fails without these faults; prints nothing. */
+/* Returns whether the seed fails without these faults; prints nothing. */
 static bool still_fails(progress *p, uint64_t seed, const fault_mask *without)
 {
     fflush(stdout);

@@ -70,10 +70,10 @@ static void make_machines(setting *s)
     s->c->run[0].machine.n_pages += s->uneven ? 60 : 0;
 }
 
-static sim_network_weather draw_weather(setting *s)
+static sim_network_conditions draw_conditions(setting *s)
 {
     const chance c = CHANCE_CLUSTER;
-    sim_network_weather w;
+    sim_network_conditions w;
     w.delay = often(s, c, 0.5) ? 0.001 : 0.02;
     w.spikes = often(s, c, 0.5) ? 0.01 : 0;
     w.choppy = often(s, c, 0.3) ? 0.5 : 0;
@@ -99,9 +99,9 @@ void setting_draw_cluster(setting *s)
     cluster *k = s->c;
     world *w = &k->w;
     const chance c = CHANCE_CLUSTER;
-    sim_network_weather weather = draw_weather(s);
-    sim_network_set_weather(w->net, &weather);
-    s->choppy = weather.choppy > 0;
+    sim_network_conditions conditions = draw_conditions(s);
+    sim_network_set_conditions(w->net, &conditions);
+    s->choppy = conditions.choppy > 0;
     for (int a = 0; a < N_ADAPTERS; a++)
         for (int i = 0; i < MOST_FRONTENDS; i++)
             k->front[i].content[a] = k->newest[a] = rng_u64(w->seed, (uint64_t)a) | 1;
@@ -135,7 +135,7 @@ void setting_draw_cluster(setting *s)
 }
 
 /* Draws a client's tenant and priority; the first tenant has most of the clients. */
-static void draw_asker(setting *s, client_wish *q)
+static void draw_asker(setting *s, client_request *q)
 {
     const chance c = CHANCE_TENANTS;
     int n = s->c->n_tenants;
@@ -143,8 +143,8 @@ static void draw_asker(setting *s, client_wish *q)
     q->priority = often(s, c, 0.2) ? (int)draw(s, c, 3) - 1 : 0;
 }
 
-/* Draws a wish: prompt and output have up to `most` tokens together; large: it may outgrow every GPU. */
-static void make_wish(setting *s, client_wish *q, int most, bool killers, bool large)
+/* Draws a request: prompt and output have up to `most` tokens together; large: it may outgrow every GPU. */
+static void draw_request(setting *s, client_request *q, int most, bool killers, bool large)
 {
     const chance c = CHANCE_REQUESTS;
     most = large ? most + 6 : most;
@@ -184,8 +184,8 @@ static void make_late_client(setting *s, client *q, int i)
 {
     int most = cluster_capacity(s->c) - 1;
     q->comes_late = true;
-    make_wish(s, &q->wish, i <= N_ADAPTERS && most > 8 ? 8 : most, false, false);
-    q->wish.adapter = i <= N_ADAPTERS ? i - 1 : q->wish.adapter;
+    draw_request(s, &q->request, i <= N_ADAPTERS && most > 8 ? 8 : most, false, false);
+    q->request.adapter = i <= N_ADAPTERS ? i - 1 : q->request.adapter;
 }
 
 void setting_draw_clients(setting *s)
@@ -200,7 +200,7 @@ void setting_draw_clients(setting *s)
         client *q = &k->client[i];
         *q = (client){.in = &k->w, .number = i, .frontend = (int)draw(s, c, (uint64_t)k->n_fronts)};
         if (i < s->n_early)
-            make_wish(s, &q->wish, cluster_capacity(k) - 1, killers, large && often(s, c, 0.2));
+            draw_request(s, &q->request, cluster_capacity(k) - 1, killers, large && often(s, c, 0.2));
         else
             make_late_client(s, q, i - s->n_early);
     }

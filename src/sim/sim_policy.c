@@ -101,7 +101,7 @@ static void wait_in_lane(policy *p, int request)
     wait_queue_put(&p->lane[p->kind == POLICY_SPREAD ? 0 : p->setup.request[request].what.adapter], &p->item[request]);
 }
 
-/* Whether GPU a is better than b for a request of this adapter. */
+/* Returns whether GPU a is better than b for a request of this adapter. */
 static bool is_better(const policy *p, int a, int b, int adapter)
 {
     int x = sim_gpu_n_requests(p->setup.gpu[a]), y = sim_gpu_n_requests(p->setup.gpu[b]);

@@ -266,7 +266,7 @@ static void on_ready(void *ctx)
                                             .now = now,
                                             .ctx = w});
     w->round.run = on_round;
-    worker_greet(w->w);
+    worker_announce(w->w);
     plan_round(w, 0);
 }
 

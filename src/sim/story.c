@@ -57,8 +57,8 @@ static void on_arrival(void *ctx)
         q->state = CLIENT_LOST; /* connection refused */
     else
         AS_PROCESS(&f->m.p,
-                   client_ask(q, &f->s, q->wish.tenant < 0 ? NULL : sim_tenants_find(f->tenants, q->wish.tenant),
-                              q->wish.adapter < 0 ? 0 : f->content[q->wish.adapter]));
+                   client_ask(q, &f->s, q->request.tenant < 0 ? NULL : sim_tenants_find(f->tenants, q->request.tenant),
+                              q->request.adapter < 0 ? 0 : f->content[q->request.adapter]));
 }
 
 static void on_departure(void *ctx)
@@ -163,7 +163,7 @@ static void check_error(story *s, client *q)
         world_violate(&s->c.w, "client %d got error %d \"%s\" after %zu tokens%s", q->number, q->status, q->error,
                       q->text[0].len, q->comes_late ? ", when everything was in order" : "");
     s->c.counts.refused++;
-    s->c.counts.innocents += strcmp(q->error, "worker_died") == 0 && !q->wish.is_killer;
+    s->c.counts.innocents += strcmp(q->error, "worker_died") == 0 && !q->request.is_killer;
 }
 
 static void check_client(story *s, client *q)

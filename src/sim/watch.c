@@ -144,7 +144,7 @@ static bool is_before(const watched *a, const watched *b)
     return a->arrival != b->arrival ? a->arrival < b->arrival : a->id < b->id;
 }
 
-/* Whether a GPU takes requests: a slow one does only while no other does. */
+/* Returns whether a GPU takes requests: a slow one does only while no other does. */
 static bool is_open(const watch *w, int gpu)
 {
     bool others = false;
@@ -384,7 +384,7 @@ static void check_place(watch *w, const watched *r, const command *c)
     }
 }
 
-/* Whether there are open GPUs, but none could hold the request. */
+/* Returns whether there are open GPUs, but none could hold the request. */
 static bool is_too_large(const watch *w, const watched *r)
 {
     bool any = false;
@@ -558,7 +558,7 @@ static void check_tokens(watch *w, const command *c)
         r->suspect = r->confined = false;
 }
 
-/* Whether a request of the same prompt, adapter and version of it was ended for killing workers. */
+/* Returns whether a request of the same prompt, adapter and version of it was ended for killing workers. */
 static bool is_known(const watch *w, const watched *r)
 {
     for (size_t i = 0; i < w->n_requests; i++)
@@ -567,7 +567,7 @@ static bool is_known(const watch *w, const watched *r)
     return false;
 }
 
-/* Whether it has waited long enough to be too late: for a GPU with room, or for any open GPU. */
+/* Returns whether it has waited long enough to be too late: for a GPU with room, or for any open GPU. */
 static bool has_waited(const watch *w, double seconds)
 {
     bool any = false;
@@ -644,7 +644,8 @@ static void check_idle(watch *w, int gpu, const watched *first)
         violate(w, "waits while a GPU is idle", first->id);
 }
 
-/* Whether a comes before b, as far as can be told: confined requests, then those that have been on a GPU, newcomers. */
+/* Returns whether a comes before b, as far as can be told: confined requests, then those that have been on a GPU,
+ * newcomers. */
 static bool is_next(const watched *a, const watched *b)
 {
     if (a->confined != b->confined || a->taken_on != b->taken_on)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 /* A limit of 0 is no limit. expires 0: never. usage: cached is a part of prompt, hour counts from the epoch. spent: the
- * total of all frontends, which only grows. live: what each frontend has in hand now. */
+ * total of all frontends, which only grows. live: how many requests each frontend has now. */
 static const char *const first[] = {
     "CREATE TABLE counter (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
     "INSERT INTO counter (name, value) VALUES ('change', 0)",

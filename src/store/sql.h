@@ -13,7 +13,7 @@
 
 typedef struct sql sql;
 
-enum { SQL_MAX_PARAMS = 12 };
+enum { SQL_MAX_PARAMS = 12, SQL_MAX_COLUMNS = 16 };
 
 typedef void sql_each(void *ctx, const char *const *column); /* one row, borrowed during the call; NULL becomes "" */
 

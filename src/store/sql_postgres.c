@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "store/sql.h"
 
-enum { MAX_COLUMNS = 16 };
 #define MAX_SECONDS 10.0
 
 typedef struct {
@@ -36,9 +35,9 @@ static int fail(const char *message, err *e)
 
 static void pass_row(const PGresult *r, int row, sql_each *each, void *ctx)
 {
-    const char *column[MAX_COLUMNS];
+    const char *column[SQL_MAX_COLUMNS];
     int n = PQnfields(r);
-    CHECK(n <= MAX_COLUMNS);
+    CHECK(n <= SQL_MAX_COLUMNS);
     for (int i = 0; i < n; i++)
         column[i] = PQgetvalue(r, row, i);
     each(ctx, column);

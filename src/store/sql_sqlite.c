@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "store/sql.h"
 
-enum { BUSY_MS = 5000, MAX_COLUMNS = 16 };
+enum { BUSY_MS = 5000 };
 
 typedef struct {
     sql base;
@@ -38,9 +38,9 @@ static void bind_all(sqlite3_stmt *st, const char *const *param, int n)
 
 static void pass_row(sqlite3_stmt *st, sql_each *each, void *ctx)
 {
-    const char *column[MAX_COLUMNS];
+    const char *column[SQL_MAX_COLUMNS];
     int n = sqlite3_column_count(st);
-    CHECK(n <= MAX_COLUMNS);
+    CHECK(n <= SQL_MAX_COLUMNS);
     for (int i = 0; i < n; i++) {
         const char *text = (const char *)sqlite3_column_text(st, i);
         column[i] = text ? text : "";
@@ -48,7 +48,8 @@ static void pass_row(sqlite3_stmt *st, sql_each *each, void *ctx)
     each(ctx, column);
 }
 
-/* Whether the file is not under its name any more: in WAL mode SQLite would go on with one that nobody else sees. */
+/* Returns whether the file is not under its name any more: in WAL mode SQLite would go on with one that nobody else
+ * sees. */
 static bool has_moved(const sqlite *s)
 {
     int moved = 0;

@@ -71,13 +71,13 @@ void store_close(store *s)
 
 /* Statements. */
 
-void params_text(params *p, const char *text)
+void params_text(sql_params *p, const char *text)
 {
     CHECK(p->n < SQL_MAX_PARAMS);
     p->at[p->n++] = text;
 }
 
-void params_number(params *p, int64_t x)
+void params_number(sql_params *p, int64_t x)
 {
     CHECK(p->n < SQL_MAX_PARAMS);
     snprintf(p->number[p->n], sizeof p->number[0], "%" PRId64, x);
@@ -85,12 +85,12 @@ void params_number(params *p, int64_t x)
     p->n++;
 }
 
-long run_statement(sql *db, const char *statement, const params *p, err *e)
+long run_statement(sql *db, const char *statement, const sql_params *p, err *e)
 {
     return sql_run(db, statement, p ? p->at : NULL, p ? p->n : 0, NULL, NULL, e);
 }
 
-store_result transaction(store *s, work *w, void *ctx, err *e)
+store_result transaction(store *s, transaction_work *w, void *ctx, err *e)
 {
     if (connect_to(s, e))
         return STORE_FAILED;
@@ -103,7 +103,7 @@ store_result transaction(store *s, work *w, void *ctx, err *e)
     return r;
 }
 
-int read_rows(store *s, const char *statement, const params *p, sql_each *each, void *ctx, err *e)
+int read_rows(store *s, const char *statement, const sql_params *p, sql_each *each, void *ctx, err *e)
 {
     if (connect_to(s, e))
         return -1;

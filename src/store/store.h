@@ -45,6 +45,8 @@ void store_close(store *s); /* s may be NULL */
 #define STORE_WEIGHT 1 /* of a tenant for which none is given */
 #define STORE_MAX_WEIGHT 1000
 
+enum { STORE_MAX_NAME = 64 }; /* bytes of a tenant's or a key's name */
+
 typedef struct {
     const char *name;           /* letters, digits, - _ and . */
     bool base;                  /* it may use the base model */
@@ -113,7 +115,7 @@ store_result store_remove_key(store *s, const char *who, const char *tenant, con
 store_result store_add_grant(store *s, const char *who, const store_grant *g, err *e);
 store_result store_remove_grant(store *s, const char *who, const store_grant *g, err *e);
 
-/* Tells whether a grant's name or pattern covers the adapter. A star does not match a slash: a pattern does not cover
+/* Returns whether a grant's name or pattern covers the adapter. A star does not match a slash: a pattern does not cover
  * adapters that tenants own (OWNER/NAME). */
 bool store_grant_covers(const char *pattern, const char *adapter);
 
@@ -165,8 +167,8 @@ typedef struct {
     int64_t requests, prompt, cached, output; /* cached: a part of prompt */
 } store_usage;
 
-/* What a tenant has spent (requests, tokens: since the last flush in a batch), for limits per minute, and what it has
- * in hand now (in_flight, waiting). */
+/* What a tenant has spent (requests, tokens: since the last flush in a batch), for limits per minute, and how
+ * many are with it now (in_flight, waiting). */
 typedef struct {
     const char *tenant;
     int64_t requests, tokens, in_flight, waiting;
@@ -187,8 +189,8 @@ typedef struct {
 /* Applies a batch, unless it has been applied before. */
 int store_flush(store *s, const store_batch *b, err *e);
 
-/* Reads what all frontends together have ever spent, and what those other than `frontend` that have flushed lately have
- * in hand. */
+/* Reads what all frontends together have ever spent, and how many requests those other than `frontend` that have flushed
+ * lately have now. */
 int store_read_load(store *s, const char *frontend, int64_t now, void (*each)(void *ctx, const store_load *l),
                     void *ctx, err *e);
 

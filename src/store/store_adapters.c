@@ -49,7 +49,7 @@ static void read_counts_row(void *ctx, const char *const *c)
 
 static store_result read_holdings(sql *db, const adapter_change *c, holdings *h, err *e)
 {
-    params p = {0};
+    sql_params p = {0};
     params_text(&p, c->owner);
     if (sql_run(db, "SELECT max_adapters, max_adapter_bytes FROM tenant WHERE name = $1", p.at, p.n, read_limits_row, h,
                 e) < 0)
@@ -67,7 +67,7 @@ static store_result read_holdings(sql *db, const adapter_change *c, holdings *h,
 static store_result find_now(sql *db, const adapter_change *c, char **record, store_adapter_now *now, err *e)
 {
     holdings h = {0};
-    params p = {0};
+    sql_params p = {0};
     params_text(&p, c->owner);
     params_text(&p, c->name);
     if (sql_run(db, "SELECT record FROM adapter WHERE owner = $1 AND name = $2", p.at, p.n, copy_record_row, record,
@@ -85,7 +85,7 @@ static store_result find_now(sql *db, const adapter_change *c, char **record, st
 
 static store_result write_next(sql *db, const adapter_change *c, const store_adapter_next *next, err *e)
 {
-    params p = {0};
+    sql_params p = {0};
     params_text(&p, c->owner);
     params_text(&p, c->name);
     if (!next->record)
@@ -154,7 +154,7 @@ int store_read_records(store *s, const char *owner, const char *name,
                        void (*each)(void *ctx, const store_adapter *a, const char *record), void *ctx, err *e)
 {
     record_reader r = {each, ctx};
-    params p = {0};
+    sql_params p = {0};
     if (owner)
         params_text(&p, owner);
     if (name)

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "store/transaction.h"
 
-enum { MAX_NAME = 64, MAX_ADAPTER = 256 };
+enum { MAX_ADAPTER = STORE_MAX_NAME + 1 + 200 }; /* TENANT/NAME, of the longest that registry/adapter_record.h allows */
 #define MAX_LIMIT INT64_C(1000000000000)
 #define AUDIT_S ((int64_t)365 * 24 * 3600) /* for which a line of the audit log is kept */
 
@@ -45,7 +45,7 @@ int begin_change(sql *db, int64_t *number, err *e)
  * numbers, so that nothing else is read. */
 static int trim_audit(sql *db, int64_t now, err *e)
 {
-    params p = {0};
+    sql_params p = {0};
     params_number(&p, now - AUDIT_S);
     return run_statement(
                db,
@@ -59,7 +59,7 @@ static int trim_audit(sql *db, int64_t now, err *e)
 store_result end_change(sql *db, int64_t number, const char *who, const char *action, const char *tenant,
                         const char *detail, err *e)
 {
-    params p = {0};
+    sql_params p = {0};
     const int64_t now = (int64_t)clock_wall();
     params_number(&p, number);
     params_number(&p, now);
@@ -75,21 +75,21 @@ store_result end_change(sql *db, int64_t number, const char *who, const char *ac
                : STORE_FAILED;
 }
 
-static long count(sql *db, const char *statement, const params *p, err *e)
+static long count(sql *db, const char *statement, const sql_params *p, err *e)
 {
     return sql_run(db, statement, p->at, p->n, NULL, NULL, e);
 }
 
 static long has_tenant(sql *db, const char *name, err *e)
 {
-    params p = {0};
+    sql_params p = {0};
     params_text(&p, name);
     return count(db, "SELECT name FROM tenant WHERE name = $1", &p, e);
 }
 
-static params pair(const char *a, const char *b)
+static sql_params pair(const char *a, const char *b)
 {
-    params p = {0};
+    sql_params p = {0};
     params_text(&p, a);
     params_text(&p, b);
     return p;
@@ -97,7 +97,7 @@ static params pair(const char *a, const char *b)
 
 /* Runs a statement that changes one row. If it changes none, returns `none`, with a message from the format what and
  * name. */
-static store_result run_one(sql *db, const char *statement, const params *p, store_result none, const char *what,
+static store_result run_one(sql *db, const char *statement, const sql_params *p, store_result none, const char *what,
                             const char *name, err *e)
 {
     long n = run_statement(db, statement, p, e);
@@ -112,7 +112,7 @@ static store_result add_tenant(sql *db, const change *c, err *e)
     long there = has_tenant(db, t->name, e);
     if (there)
         return there < 0 ? STORE_FAILED : refuse(STORE_TAKEN, e, "there is a tenant \"%s\" already", t->name);
-    params p = {0};
+    sql_params p = {0};
     params_text(&p, t->name);
     const int64_t number[] = {t->base,
                               t->weight,
@@ -135,7 +135,7 @@ static store_result add_tenant(sql *db, const change *c, err *e)
 /* What others were granted of its adapters goes with them: the next of its name is somebody else. */
 static store_result remove_tenant(sql *db, const change *c, err *e)
 {
-    params p = {0}, its = {0};
+    sql_params p = {0}, its = {0};
     params_text(&p, c->tenant);
     params_text(&its, c->tenant);
     params_number(&its, (int64_t)strlen(c->tenant) + 1);
@@ -153,7 +153,7 @@ static store_result add_key(sql *db, const change *c, err *e)
     const store_key *k = c->key;
     char hex[DIGEST_HEX];
     digest_to_hex(&k->of, hex);
-    params same = pair(k->tenant, k->name), p = same;
+    sql_params same = pair(k->tenant, k->name), p = same;
     long tenant = has_tenant(db, k->tenant, e);
     if (tenant <= 0)
         return tenant < 0 ? STORE_FAILED : refuse(STORE_ABSENT, e, "there is no tenant \"%s\"", k->tenant);
@@ -169,7 +169,7 @@ static store_result add_key(sql *db, const change *c, err *e)
 
 static store_result expire_key(sql *db, const change *c, err *e)
 {
-    params p = pair(c->tenant, c->name);
+    sql_params p = pair(c->tenant, c->name);
     params_number(&p, c->at);
     return run_one(db, "UPDATE api_key SET expires = $3 WHERE tenant = $1 AND name = $2", &p, STORE_ABSENT,
                    "there is no such key: \"%s\"", c->name, e);
@@ -177,14 +177,14 @@ static store_result expire_key(sql *db, const change *c, err *e)
 
 static store_result remove_key(sql *db, const change *c, err *e)
 {
-    params p = pair(c->tenant, c->name);
+    sql_params p = pair(c->tenant, c->name);
     return run_one(db, "DELETE FROM api_key WHERE tenant = $1 AND name = $2", &p, STORE_ABSENT,
                    "there is no such key: \"%s\"", c->name, e);
 }
 
 static store_result add_grant(sql *db, const change *c, err *e)
 {
-    params p = pair(c->tenant, c->name);
+    sql_params p = pair(c->tenant, c->name);
     long tenant = has_tenant(db, c->tenant, e);
     if (tenant <= 0)
         return tenant < 0 ? STORE_FAILED : refuse(STORE_ABSENT, e, "there is no tenant \"%s\"", c->tenant);
@@ -195,7 +195,7 @@ static store_result add_grant(sql *db, const change *c, err *e)
 
 static store_result remove_grant(sql *db, const change *c, err *e)
 {
-    params p = pair(c->tenant, c->name);
+    sql_params p = pair(c->tenant, c->name);
     return run_one(db, "DELETE FROM adapter_grant WHERE tenant = $1 AND adapter = $2", &p, STORE_ABSENT,
                    "it has not been granted \"%s\"", c->name, e);
 }
@@ -238,14 +238,15 @@ static bool is_name(const char *text)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     size_t n = strlen(text);
-    return n > 0 && n <= MAX_NAME && strspn(text, allowed) == n && text[0] != '.' && text[0] != '-';
+    return n > 0 && n <= STORE_MAX_NAME && strspn(text, allowed) == n && text[0] != '.' && text[0] != '-';
 }
 
 static store_result check_name(const char *what, const char *text, err *e)
 {
     if (is_name(text))
         return STORE_OK;
-    err_set(e, "a %s's name is 1 to %d letters, digits, - _ and ., and does not begin with - or .", what, MAX_NAME);
+    err_set(e, "a %s's name is 1 to %d letters, digits, - _ and ., and does not begin with - or .", what,
+            STORE_MAX_NAME);
     return STORE_BAD;
 }
 
@@ -321,7 +322,7 @@ static void read_tenant_row(void *ctx, const char *const *c)
 
 static store_result write_tenant(sql *db, const store_tenant *t, err *e)
 {
-    params p = {0};
+    sql_params p = {0};
     params_text(&p, t->name);
     const int64_t number[] = {
         t->base,         t->weight,           t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute,
@@ -339,7 +340,7 @@ static store_result change_tenant(sql *db, void *ctx, err *e)
     const tenant_change *c = ctx;
     tenant_now now = {0};
     int64_t number;
-    params p = {0};
+    sql_params p = {0};
     params_text(&p, c->name);
     if (begin_change(db, &number, e) ||
         sql_run(db, "SELECT " TENANT_COLUMNS " FROM tenant WHERE name = $1", p.at, p.n, read_tenant_row, &now, e) < 0)
@@ -445,7 +446,7 @@ int store_read_audit(store *s, const char *tenant, int n, void (*each)(void *ctx
                      err *e)
 {
     audit_reader r = {each, ctx};
-    params p = {0};
+    sql_params p = {0};
     params_number(&p, n);
     if (tenant)
         params_text(&p, tenant);

@@ -19,7 +19,7 @@ static store_result known(long rows)
  * before this one are lost: the database was restored from a copy, and frontends that had written them go on. */
 static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
 {
-    params id = {0}, next = {0};
+    sql_params id = {0}, next = {0};
     params_text(&id, b->frontend);
     params_number(&id, b->number - 1);
     params_number(&id, b->now);
@@ -45,7 +45,7 @@ static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
 
 static store_result add_usage(sql *db, const store_usage *u, err *e)
 {
-    params p = {0};
+    sql_params p = {0};
     params_text(&p, u->tenant);
     params_text(&p, u->adapter);
     params_text(&p, u->digest);
@@ -64,7 +64,7 @@ static store_result add_usage(sql *db, const store_usage *u, err *e)
 
 static store_result add_load(sql *db, const char *frontend, const store_load *l, err *e)
 {
-    params spent = {0}, live = {0};
+    sql_params spent = {0}, live = {0};
     params_text(&spent, l->tenant);
     params_number(&spent, l->requests);
     params_number(&spent, l->tokens);
@@ -90,7 +90,7 @@ static store_result add_load(sql *db, const char *frontend, const store_load *l,
 /* Removes frontends that have not flushed for days, when a new one flushes for the first time. */
 static store_result forget_old(sql *db, const store_batch *b, err *e)
 {
-    params p = {0};
+    sql_params p = {0};
     params_number(&p, b->now - FORGOTTEN_S);
     return b->number != 1 ? STORE_OK
                           : known(run_statement(db, "DELETE FROM frontend WHERE seen < CAST($1 AS BIGINT)", &p, e));
@@ -135,7 +135,7 @@ int store_read_load(store *s, const char *frontend, int64_t now, void (*each)(vo
                     void *ctx, err *e)
 {
     load_reader r = {each, ctx};
-    params p = {0};
+    sql_params p = {0};
     params_text(&p, frontend);
     params_number(&p, now - SILENT_S);
     return read_rows(s,
@@ -177,7 +177,7 @@ int store_read_usage(store *s, const store_period *period, void (*each)(void *ct
                      err *e)
 {
     usage_reader r = {each, ctx};
-    params p = {0};
+    sql_params p = {0};
     params_number(&p, period->from);
     params_number(&p, period->to);
     if (period->tenant)

@@ -17,22 +17,22 @@ typedef struct {
     const char *at[SQL_MAX_PARAMS];
     char number[SQL_MAX_PARAMS][24];
     int n;
-} params;
-void params_text(params *p, const char *text);
-void params_number(params *p, int64_t x);
+} sql_params;
+void params_text(sql_params *p, const char *text);
+void params_number(sql_params *p, int64_t x);
 
 /* The statements of one transaction; anything but STORE_OK rolls it back. */
-typedef store_result work(sql *db, void *ctx, err *e);
+typedef store_result transaction_work(sql *db, void *ctx, err *e);
 
 /* Runs w in a transaction and commits. Returns w's result, or STORE_FAILED. After anything but STORE_OK nothing is
  * changed, except that after a lost connection the commit may have happened. */
-store_result transaction(store *s, work *w, void *ctx, err *e);
+store_result transaction(store *s, transaction_work *w, void *ctx, err *e);
 
 /* Runs a single statement that reads. 0, or -1 with e set. */
-int read_rows(store *s, const char *statement, const params *p, sql_each *each, void *ctx, err *e);
+int read_rows(store *s, const char *statement, const sql_params *p, sql_each *each, void *ctx, err *e);
 
 /* Runs a statement within a transaction; result as sql_run(). p may be NULL. */
-long run_statement(sql *db, const char *statement, const params *p, err *e);
+long run_statement(sql *db, const char *statement, const sql_params *p, err *e);
 
 /* For sql_run(): reads a row's first column into *ctx, an int64_t. */
 void read_number_row(void *ctx, const char *const *column);

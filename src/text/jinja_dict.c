@@ -122,14 +122,7 @@ static size_t find(jinja_run *r, dict *d, value key)
 
 void dict_add(jinja_run *r, dict *d, value key, value v)
 {
-    if (d->n == d->cap) {
-        size_t cap = d->cap ? 2 * d->cap : 8;
-        void *more = jinja_run_alloc_array(r, cap, sizeof *d->at);
-        if (d->n)
-            memcpy(more, d->at, d->n * sizeof *d->at);
-        d->at = more;
-        d->cap = cap;
-    }
+    d->at = jinja_run_grow(r, d->at, d->n, &d->cap, 8, sizeof *d->at);
     d->at[d->n].key = key;
     d->at[d->n++].value = v;
     if (d->index && 2 * d->n > d->index_size)

@@ -1,6 +1,4 @@
 /* jinja_iter.c - the iterators of jinja_value.h */
-#include <string.h>
-
 #include "text/jinja_value.h"
 #include "text/utf8.h"
 
@@ -85,13 +83,7 @@ const jinja_list *value_to_list(jinja_run *r, value v)
     size_t n = 0, cap = 0;
     value *at = NULL, item;
     for (iter *it = value_iter(r, v); iter_next(r, it, &item);) {
-        if (n == cap) {
-            cap = cap ? 2 * cap : 8;
-            value *more = JINJA_NEW_ARRAY(r, value, cap);
-            if (n)
-                memcpy(more, at, n * sizeof *more);
-            at = more;
-        }
+        at = jinja_run_grow(r, at, n, &cap, 8, sizeof *at);
         at[n++] = item;
     }
     return value_list(r, VALUE_LIST, at, n).list;

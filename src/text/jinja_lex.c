@@ -26,14 +26,7 @@ typedef struct {
 
 static token *add_token(lexer *x, token_kind kind)
 {
-    if (x->n_tokens == x->cap) {
-        size_t cap = x->cap ? 2 * x->cap : 256;
-        token *more = JINJA_NEW_ARRAY(x->r, token, cap);
-        if (x->n_tokens)
-            memcpy(more, x->token, x->n_tokens * sizeof *more);
-        x->token = more;
-        x->cap = cap;
-    }
+    x->token = jinja_run_grow(x->r, x->token, x->n_tokens, &x->cap, 256, sizeof *x->token);
     token *t = &x->token[x->n_tokens++];
     *t = (token){.kind = kind, .line = x->line};
     return t;

@@ -62,16 +62,10 @@ static bool next_item(jinja_run *r, jinja_loop *l, value *out)
 /* Takes all items that are left now, into a list. Returns the loop's length. */
 static int64_t count_rest(jinja_run *r, jinja_loop *l)
 {
-    size_t n = 0, cap = 8;
-    value *at = JINJA_NEW_ARRAY(r, value, cap), item;
+    size_t n = 0, cap = 0;
+    value *at = NULL, item;
     while (next_wanted(r, l, &item)) {
-        if (n == cap) {
-            value *more = JINJA_NEW_ARRAY(r, value, 2 * cap);
-            for (size_t i = 0; i < n; i++)
-                more[i] = at[i];
-            at = more;
-            cap *= 2;
-        }
+        at = jinja_run_grow(r, at, n, &cap, 8, sizeof *at);
         at[n++] = item;
     }
     l->items = value_iter(r, value_list(r, VALUE_LIST, at, n));

@@ -1,8 +1,6 @@
 /* jinja_own.c - see jinja_own.h */
 #include "text/jinja_own.h"
 
-#include <string.h>
-
 const own_list own_all;
 
 static void push(jinja_run *r, own_list *l, size_t from, size_t to)
@@ -11,14 +9,7 @@ static void push(jinja_run *r, own_list *l, size_t from, size_t to)
         l->at[l->n - 1].to = to; /* strings that share the list end before `from` and look no further */
         return;
     }
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 4;
-        text_span *more = JINJA_NEW_ARRAY(r, text_span, cap);
-        if (l->n)
-            memcpy(more, l->at, l->n * sizeof *more);
-        l->at = more;
-        l->cap = cap;
-    }
+    l->at = jinja_run_grow(r, l->at, l->n, &l->cap, 4, sizeof *l->at);
     l->at[l->n++] = (text_span){from, to};
 }
 

@@ -125,14 +125,7 @@ int parser_symbol(parser *p, const str *name)
     if (dict_get(p->r, p->symbols, value_str(name), &found))
         return (int)found.i;
     int symbol = p->p->n_symbols;
-    if ((size_t)symbol == p->cap_symbols) {
-        size_t cap = p->cap_symbols ? 2 * p->cap_symbols : 64;
-        const str **more = JINJA_NEW_ARRAY(p->r, const str *, cap);
-        if (symbol)
-            memcpy(more, p->p->symbol, (size_t)symbol * sizeof *more);
-        p->p->symbol = more;
-        p->cap_symbols = cap;
-    }
+    p->p->symbol = jinja_run_grow(p->r, p->p->symbol, (size_t)symbol, &p->cap_symbols, 64, sizeof *p->p->symbol);
     p->p->symbol[p->p->n_symbols++] = name;
     dict_put(p->r, p->symbols, value_str(name), value_int(symbol));
     return symbol;

@@ -1,6 +1,7 @@
 /* jinja_run.c - the run of jinja_value.h: memory, limits and error messages */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "text/jinja_ast.h"
 #include "text/jinja_value.h"
@@ -39,6 +40,16 @@ void *jinja_run_alloc_array(jinja_run *r, size_t n, size_t size)
     return jinja_run_alloc(r, n * size);
 }
 
+void *jinja_run_double(jinja_run *r, const void *items, size_t n, size_t *cap, size_t first, size_t size)
+{
+    size_t more = *cap ? 2 * *cap : first;
+    void *copy = jinja_run_alloc_array(r, more, size);
+    if (n)
+        memcpy(copy, items, n * size);
+    *cap = more;
+    return copy;
+}
+
 void jinja_run_spend(jinja_run *r, size_t steps)
 {
     if (steps > (size_t)r->steps)
@@ -48,7 +59,7 @@ void jinja_run_spend(jinja_run *r, size_t steps)
 
 void jinja_run_enter(jinja_run *r)
 {
-    if (++r->depth > MAX_DEPTH)
+    if (++r->depth > JINJA_MAX_DEPTH)
         jinja_run_fail(r, "nested too deeply");
 }
 

@@ -325,14 +325,7 @@ typedef struct {
 
 static void add_part(jinja_run *r, parts *p, const str *s, size_t from, size_t to)
 {
-    if (p->n == p->cap) {
-        size_t cap = p->cap ? 2 * p->cap : 8;
-        value *more = JINJA_NEW_ARRAY(r, value, cap);
-        if (p->n)
-            memcpy(more, p->at, p->n * sizeof *more);
-        p->at = more;
-        p->cap = cap;
-    }
+    p->at = jinja_run_grow(r, p->at, p->n, &p->cap, 8, sizeof *p->at);
     jinja_run_spend(r, 1);
     p->at[p->n++] = value_str(str_like(r, s, s->s + from, to - from));
 }

@@ -149,7 +149,7 @@ struct cycler {
 
 /* The run. */
 
-#define MAX_DEPTH 1000 /* of nested evaluation: a frame each on the C stack */
+#define JINJA_MAX_DEPTH 1000 /* of nested evaluation: a frame each on the C stack */
 
 struct jinja_run {
     arena mem;
@@ -170,8 +170,17 @@ _Noreturn void jinja_run_raise(jinja_run *r, const str *message); /* for raise_e
 
 void *jinja_run_alloc(jinja_run *r, size_t n); /* never NULL */
 void *jinja_run_alloc_array(jinja_run *r, size_t n, size_t size);
+
+/* Returns an array with room for one more item than its n: `items` itself, or a copy of twice its size (`first` items,
+ * if it has no room at all), and sets *cap. */
+void *jinja_run_double(jinja_run *r, const void *items, size_t n, size_t *cap, size_t first, size_t size);
+static inline void *jinja_run_grow(jinja_run *r, const void *items, size_t n, size_t *cap, size_t first, size_t size)
+{
+    return n < *cap ? (void *)items : jinja_run_double(r, items, n, cap, first, size);
+}
+
 void jinja_run_spend(jinja_run *r, size_t steps); /* fails when fewer are left */
-void jinja_run_enter(jinja_run *r);               /* one level deeper; fails at MAX_DEPTH */
+void jinja_run_enter(jinja_run *r);               /* one level deeper; fails at JINJA_MAX_DEPTH */
 void jinja_run_leave(jinja_run *r);
 
 #define JINJA_NEW(r, type) ((type *)jinja_run_alloc((r), sizeof(type)))
@@ -227,10 +236,6 @@ bool value_contains(jinja_run *r, value in, value what);
 int64_t value_length(jinja_run *r, value v); /* len(); fails for what has none */
 bool value_has_length(value v);
 
-static inline bool value_is(value v, value_kind kind)
-{
-    return v.kind == kind;
-}
 static inline bool value_is_number(value v)
 {
     return v.kind == VALUE_BOOL || v.kind == VALUE_INT || v.kind == VALUE_FLOAT;

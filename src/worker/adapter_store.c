@@ -9,23 +9,10 @@
 #include "base/mem.h"
 #include "model/adapter.h"
 #include "registry/adapter_arg.h"
+#include "registry/adapter_files.h"
 #include "registry/disk_cache.h"
 #include "registry/registry.h"
 #include "worker/adapter_key.h"
-
-/* Returns an adapter's folder in a directory, links resolved, owned by the caller; NULL: there is none. */
-static char *find_in(const char *dir, const char *name)
-{
-    char *path = path_child(dir, name), *folder = path ? path_resolve(path) : NULL;
-    char *config = folder ? path_join(folder, "adapter_config.json") : NULL;
-    bool there = config && file_exists(config);
-    free(config);
-    free(path);
-    if (there)
-        return folder;
-    free(folder);
-    return NULL;
-}
 
 /* Returns the directory of the adapter of this name, owned by the caller; NULL: there is none. */
 static char *find_dir(const adapter_store *s, const char *name)
@@ -37,10 +24,10 @@ static char *find_dir(const adapter_store *s, const char *name)
         if (dir && n_name == n && memcmp(s->named[i], name, n) == 0)
             return xstrdup(dir);
     }
-    char *folder = s->dir ? find_in(s->dir, name) : NULL;
+    char *folder = s->dir ? adapter_files_find(s->dir, name) : NULL;
     if (!folder && s->cache) {
         char *names = registry_names_dir(s->cache);
-        folder = find_in(names, name);
+        folder = adapter_files_find(names, name);
         free(names);
     }
     return folder;

@@ -362,7 +362,7 @@ static void receive_add(worker *w, const Request *r)
     w->has_new = true;
 }
 
-/* Tells whether some adapter has come, or has been waited for too long. */
+/* Returns whether some adapter has come, or has been waited for too long. */
 static bool has_files_news(const worker *w)
 {
     double now = w->is.now(w->is.ctx);
@@ -474,7 +474,7 @@ double worker_may_wait(const worker *w)
     return idle && !any_waits(w) ? HEARTBEAT : idle || w->is_loading ? LOADING : 0;
 }
 
-/* Tells whether a request failed because the disk cache evicted its adapter's files before they were read. It is then
+/* Returns whether a request failed because the disk cache evicted its adapter's files before they were read. It is then
  * scheduled again, and the files are fetched again. */
 static bool lost_its_files(const worker *w, const work *j)
 {
@@ -548,7 +548,7 @@ static int run_step(worker *w, err *e)
 
 static worker_status send_message(worker *w)
 {
-    return w->is.send(w->is.ctx, w->message.data, w->message.len) ? WORKER_UNHEARD : WORKER_GOES_ON;
+    return w->is.send(w->is.ctx, w->message.data, w->message.len) ? WORKER_DISCONNECTED : WORKER_GOES_ON;
 }
 
 /* A list of residents under construction. */
@@ -558,6 +558,17 @@ typedef struct {
     digest *of;
     size_t n;
 } resident_list;
+
+static Tier wire_tier(adapter_tier tier)
+{
+    switch (tier) {
+    case TIER_DEVICE: return TIER__DEVICE;
+    case TIER_HOST: return TIER__HOST;
+    case TIER_DISK: return TIER__DISK;
+    }
+    CHECK(!"an adapter_tier");
+    return TIER__DISK;
+}
 
 static void add_resident(void *ctx, const adapter_resident *r)
 {
@@ -570,8 +581,8 @@ static void add_resident(void *ctx, const adapter_resident *r)
     Resident *to = l->list[l->n] = &l->at[l->n];
     *to = (Resident)RESIDENT__INIT;
     to->digest = (ProtobufCBinaryData){.data = l->of[l->n].byte, .len = DIGEST_BYTES};
-    to->tier = r->tier;
-    to->from = r->from;
+    to->tier = wire_tier(r->tier);
+    to->from = wire_tier(r->from);
     to->micros = (uint64_t)(r->seconds * 1e6);
     l->n++;
 }
@@ -630,7 +641,7 @@ static worker_status send_step(worker *w)
     return send_message(w);
 }
 
-worker_status worker_greet(worker *w)
+worker_status worker_announce(worker *w)
 {
     engine_stats stats = engine_get_stats(w->g);
     GpuUp up = GPU_UP__INIT;

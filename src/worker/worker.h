@@ -28,20 +28,20 @@ typedef struct {
 
 typedef struct worker worker;
 
-/* UNHEARD: nobody listens any more; FAILED: the device failed. */
-typedef enum { WORKER_GOES_ON, WORKER_UNHEARD, WORKER_FAILED } worker_status;
+/* DISCONNECTED: nobody reads its messages any more; FAILED: the device failed. */
+typedef enum { WORKER_GOES_ON, WORKER_DISCONNECTED, WORKER_FAILED } worker_status;
 
 /* The engine is borrowed; it must have been made with never_waits. */
 worker *worker_new(engine *g, const worker_setup *s);
 void worker_free(worker *w); /* w may be NULL */
 
 /* Reports that the device is ready; to be called first. */
-worker_status worker_greet(worker *w);
+worker_status worker_announce(worker *w);
 
 /* Handles a message from the runner. -1 with e set: it is not Commands. */
 int worker_receive(worker *w, const void *message, size_t n, err *e);
 
-/* Tells whether the worker has no requests. */
+/* Returns whether the worker has no requests. */
 bool worker_is_empty(const worker *w);
 
 /* Returns how many seconds may pass before the next step if no command comes. */

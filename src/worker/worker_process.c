@@ -159,7 +159,7 @@ static void close_all(worker_process *p)
 static int serve(worker_process *p, err *e)
 {
     err pipe = {0};
-    worker_status status = worker_greet(p->w);
+    worker_status status = worker_announce(p->w);
     while (status == WORKER_GOES_ON && read_commands(p, &pipe) == 0) {
         status = worker_report_news(p->w);
         if (status == WORKER_GOES_ON)

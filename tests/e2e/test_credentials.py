@@ -78,11 +78,11 @@ def test_a_secret_is_changed_while_streams_run(cluster, tmp_path):
         hang_up(*everybody)
         time.sleep(1.5)                         # longer than from one ping to the next
     assert not any("lost" in p.log() for p in everybody), "no link had to go"
-    wire.Link(cluster.address, OLD).close()     # believed still
+    wire.Link(cluster.address, OLD).close()     # still accepted
     wire.Link(cluster.address, NEW).close()
     write_secret(secret, NEW)
     hang_up(*everybody)                         # links made by the old one end, and are made anew
-    scheduler.wait_log("not believed any more")
+    scheduler.wait_log("no longer accepted")
     cluster.wait_gpus(1)
     assert stream.text().startswith(expected)
     with pytest.raises(wire.Refused, match="wrong secret"):

@@ -59,7 +59,7 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
     return MAX_BODY;
 }
 
-static void on_gone(void *ctx, http_loss why)
+static void on_gone(void *ctx, client_loss why)
 {
     (void)why;
     story *s = ctx;

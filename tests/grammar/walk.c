@@ -44,7 +44,7 @@ static int choose(machine *m, int place, size_t len)
     return n ? can[below(n)] : -1;
 }
 
-/* Whether it came to an end. */
+/* Returns whether it came to an end. */
 static bool one_text(machine *m, buf *out)
 {
     int place = machine_keep(m, machine_begin(m));

@@ -1096,7 +1096,7 @@ static void count_item(void *arg, int item, int thread)
 }
 
 /* Each item once, over many short loops, some after a pause long enough for workers to sleep, some after they were
- * roused. */
+ * woken. */
 static void test_pool(void **state)
 {
     (void)state;
@@ -1112,7 +1112,7 @@ static void test_pool(void **state)
             if (loop % 500 == 0)
                 nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
             if (loop % 250 == 0)
-                pool_rouse(p);
+                pool_wake(p);
         }
         free(times);
         pool_free(p);

@@ -433,7 +433,7 @@ static void many_at_once_are_told_each_its_own(void **state)
         t[i] = tokens_of(o[i].id, 0, &out[i], 1);
         list[i] = &t[i];
     }
-    dispatch_rouse(s->d);
+    dispatch_wake(s->d);
     send_results(s, list, MANY, NULL);
     UNTIL(s->loop, o[MANY - 1].n_after == 1);
     for (int i = 0; i < MANY; i++) {

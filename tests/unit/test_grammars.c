@@ -20,7 +20,7 @@ static guide *find(grammars *g, const char *salt, const char *text)
     return found;
 }
 
-/* Whether a grammar is still there: was its guide. */
+/* Returns whether a grammar is still there: was its guide. */
 static bool has(grammars *g, const char *salt, const char *text, guide *was)
 {
     guide *now = find(g, salt, text);

@@ -1062,7 +1062,7 @@ static void one_without_a_certificate_is_refused(void **state)
 }
 
 /* As while a secret is changed: each side has the old and the new one, in its own order. */
-static void two_secrets_are_believed_and_the_first_is_shown(void **state)
+static void two_secrets_are_accepted_and_the_first_is_shown(void **state)
 {
     pair *p = *state;
     p->near_own = (credentials){.secret = {"open sesame", "open barley"}};
@@ -1086,7 +1086,7 @@ static void a_link_ends_with_the_secret_it_was_made_by(void **state)
     assert_int_equal(p->near.n_down + p->far.n_down, 0);
     p->near_own.secret[1] = NULL;
     UNTIL(p->loop, p->near.n_down == 1 && p->far.n_down == 1);
-    assert_non_null(strstr(p->far.why, "not believed any more"));
+    assert_non_null(strstr(p->far.why, "no longer accepted"));
     PASS(p->loop, 0.3);
     assert_int_equal(p->near.n_up, 1);
     p->far_own.secret[0] = "open barley";
@@ -1166,7 +1166,7 @@ int main(void)
         TEST(a_certificate_is_good_for_its_role_only),
         TEST(a_runner_cannot_pass_for_the_scheduler),
         TEST(one_without_a_certificate_is_refused),
-        TEST(two_secrets_are_believed_and_the_first_is_shown),
+        TEST(two_secrets_are_accepted_and_the_first_is_shown),
         TEST(a_link_ends_with_the_secret_it_was_made_by),
         TEST(tls_files_are_checked),
         INSIDE(roles_of_one_process_know_each_other),

@@ -75,7 +75,7 @@ static adapter_version add(setting *s, const char *name, int number, bool replac
     return v;
 }
 
-/* Whether the name's link leads to the version's files. */
+/* Returns whether the name's link leads to the version's files. */
 static bool serves(const setting *s, const char *name, const adapter_version *v)
 {
     char *names = registry_names_dir(s->dir), *link = path_join(names, name), *is = path_resolve(link);

@@ -25,7 +25,7 @@ typedef struct {
     buf got; /* by the client */
     bool closed;
     int n_gone;
-    reply_loss why;
+    client_loss why;
 } scene;
 
 static size_t judge(void *ctx, http_exchange *x, http_fault *f)
@@ -36,7 +36,7 @@ static size_t judge(void *ctx, http_exchange *x, http_fault *f)
     return 1000;
 }
 
-static void on_gone(void *ctx, reply_loss why)
+static void on_gone(void *ctx, client_loss why)
 {
     scene *s = ctx;
     s->n_gone++;
@@ -96,7 +96,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Whether the client has this text by now. */
+/* Returns whether the client has this text by now. */
 static bool client_has(scene *s, const char *text)
 {
     char piece[4096];

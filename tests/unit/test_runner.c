@@ -123,7 +123,7 @@ typedef struct {
     char address[128];
     runner *r;
     net_link *link; /* NULL: down */
-    int n_links, n_drained, n_stirred;
+    int n_links, n_drained, n_notices;
     Message *got[MAX_KEPT];
     int n_got;
 } scene;
@@ -156,12 +156,12 @@ static void on_down(void *ctx, net_link *l, const char *why)
 }
 
 /* Before the step is told. */
-static void on_stir(void *ctx)
+static void on_notice(void *ctx)
 {
     scene *s = ctx;
     for (int i = 0; i < s->n_got; i++)
         assert_int_not_equal(s->got[i]->what_case, MESSAGE__WHAT_STEP);
-    s->n_stirred++;
+    s->n_notices++;
 }
 
 static const credentials secret = {.secret = {"a secret"}};
@@ -192,8 +192,8 @@ static void start_runner(scene *s, const char *mode, int n_workers, double hang_
     o.n_worker_args = 2;
     o.hang_seconds = hang_seconds;
     o.drain_seconds = 5;
-    o.stir = on_stir;
-    o.stir_ctx = s;
+    o.on_notice = on_notice;
+    o.notice_ctx = s;
     err e;
     s->r = runner_new(&s->loop->base, &o, &e);
     assert_non_null(s->r);
@@ -297,14 +297,14 @@ static void commands_go_down_and_steps_come_up(void **state)
     assert_int_equal(last(s, MESSAGE__WHAT_STEP)->step->n_seen, 5);
 }
 
-static void whoever_waits_for_tokens_is_stirred_ahead_of_them(void **state)
+static void whoever_waits_for_tokens_hears_of_a_notice(void **state)
 {
     scene *s = *state;
     start_runner(s, "echo", 1, 10);
     UNTIL(s->loop, last(s, MESSAGE__WHAT_GPU_UP));
     send_command(s, 0, last_start(s), 31, false);
     UNTIL(s->loop, has_step_of(s, 31));
-    assert_int_equal(s->n_stirred, 1);
+    assert_int_equal(s->n_notices, 1);
     assert_int_equal(count(s, MESSAGE__WHAT_STEP), 1);
 }
 
@@ -523,7 +523,7 @@ int main(int argc, char **argv)
         return be_worker(argv[argc - 1]);
     const struct CMUnitTest tests[] = {
         TEST(commands_go_down_and_steps_come_up),
-        TEST(whoever_waits_for_tokens_is_stirred_ahead_of_them),
+        TEST(whoever_waits_for_tokens_hears_of_a_notice),
         TEST(every_worker_is_spoken_to_by_its_number),
         TEST(workers_that_share_a_device_have_names_of_their_own),
         TEST(a_worker_alone_on_its_device_has_the_name_of_that),

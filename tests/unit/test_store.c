@@ -317,6 +317,23 @@ static void test_grants(void **state)
     store_close(s);
 }
 
+static void test_longest_grant(void **state)
+{
+    (void)state;
+    store *s = open_store();
+    store_tenant t = tenant_of("long");
+    char name[64 + 1 + 200 + 2]; /* TENANT/NAME, and one byte more */
+    memset(name, 'a', sizeof name - 1);
+    name[64] = '/';
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_OK);
+    assert_int_equal(store_add_grant(s, "test", &(store_grant){"long", name}, &e), STORE_BAD);
+    name[sizeof name - 2] = '\0';
+    assert_int_equal(store_add_grant(s, "test", &(store_grant){"long", name}, &e), STORE_OK);
+    assert_int_equal(store_remove_tenant(s, "test", "long", &e), STORE_OK);
+    store_close(s);
+}
+
 static void add_line(void *ctx, const store_audit *a)
 {
     assert_true(a->at > 1600000000 && strcmp(a->who, "test") == 0);
@@ -583,15 +600,23 @@ static void test_bad_places(void **state)
 
 static int run_on_one(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tenants),      cmocka_unit_test(test_names),
-        cmocka_unit_test(test_keys),         cmocka_unit_test(test_grants),
-        cmocka_unit_test(test_audit),        cmocka_unit_test(test_grants_of_one_that_is_gone),
-        cmocka_unit_test(test_usage),        cmocka_unit_test(test_adapters),
-        cmocka_unit_test(test_old_audit),    cmocka_unit_test(test_existing),
-        cmocka_unit_test(test_later_schema), cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_moved_file),
-        cmocka_unit_test(test_bad_places),   cmocka_unit_test(test_changes_at_the_same_time)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tenants),
+                                       cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_keys),
+                                       cmocka_unit_test(test_grants),
+                                       cmocka_unit_test(test_audit),
+                                       cmocka_unit_test(test_grants_of_one_that_is_gone),
+                                       cmocka_unit_test(test_usage),
+                                       cmocka_unit_test(test_adapters),
+                                       cmocka_unit_test(test_old_audit),
+                                       cmocka_unit_test(test_longest_grant),
+                                       cmocka_unit_test(test_existing),
+                                       cmocka_unit_test(test_later_schema),
+                                       cmocka_unit_test(test_lost),
+                                       cmocka_unit_test(test_full_disk),
+                                       cmocka_unit_test(test_moved_file),
+                                       cmocka_unit_test(test_bad_places),
+                                       cmocka_unit_test(test_changes_at_the_same_time)};
     return cmocka_run_group_tests_name(is_postgres ? "PostgreSQL" : "SQLite", tests, NULL, NULL);
 }
 

@@ -195,26 +195,28 @@ static void test_others(void **state)
     tenant *t = tenants_find(all, "k", 1);
     api_error e;
     size_t n;
-    store_load *told = tenants_tell(all, &n);
+    store_load *told = tenants_report_loads(all, &n);
     assert_int_equal(n, 0);
     free(told);
-    tenants_hear(all, 0, &(store_load){"acme", 5000, 70000, 0, 0}, 0, 0); /* of long ago: the beginning to count from */
+    tenants_apply_load(all, 0, &(store_load){"acme", 5000, 70000, 0, 0}, 0,
+                       0); /* of long ago: the beginning to count from */
     assert_int_equal(tenant_check(t, 0, 1, 1000, &e), 0);
     tenant_begin(t, 0, 4, 50);
     tenant_use(t, 0, 50, 10);
-    told = tenants_tell(all, &n);
+    told = tenants_report_loads(all, &n);
     assert_true(n == 1 && told[0].requests == 4 && told[0].tokens == 60 && told[0].in_flight == 4 &&
                 told[0].waiting == 4);
     free(told);
     assert_true(tenants_are_busy(all) && tenants_have_limits(all));
-    tenants_hear(all, 0, &(store_load){"acme", 5094, 70460, 5, 0}, 4, 60); /* 90 requests and 400 tokens are others' */
+    tenants_apply_load(all, 0, &(store_load){"acme", 5094, 70460, 5, 0}, 4,
+                       60); /* 90 requests and 400 tokens are others' */
     assert_true(tenant_check(t, 0, 2, 1, &e) == -1 && strstr(e.what.msg, "at once"));
     assert_true(tenant_check(t, 0, 1, 541, &e) == -1 && strstr(e.what.msg, "tokens"));
     assert_int_equal(tenant_check(t, 0, 1, 540, &e), 0);
-    tenants_hear(all, 0, &(store_load){"acme", 5094, 70460, 0, 0}, 0, 0);
+    tenants_apply_load(all, 0, &(store_load){"acme", 5094, 70460, 0, 0}, 0, 0);
     assert_true(tenant_check(t, 0, 6, 1, &e) == 0);
     assert_true(tenant_check(t, 0, 7, 1, &e) == -1 && strstr(e.what.msg, "at once"));
-    told = tenants_tell(all, &n);
+    told = tenants_report_loads(all, &n);
     assert_int_equal(n, 0); /* nothing new */
     free(told);
     tenants_free(all);
@@ -229,14 +231,14 @@ static void test_added_again(void **state)
     size_t n;
     tenant *t = tenant_keep(tenants_find(all, "k", 1));
     tenant_begin(t, 0, 1, 10);
-    free(tenants_tell(all, &n));
+    free(tenants_report_loads(all, &n));
     assert_int_equal(n, 1);
     tenants_apply(all, &(store_directory){0});
     tenants_apply(all, &(store_directory){.tenant = (store_tenant *)&acme, .n_tenants = 1});
-    store_load *told = tenants_tell(all, &n);
+    store_load *told = tenants_report_loads(all, &n);
     assert_true(n == 1 && told[0].in_flight == 0 && told[0].waiting == 0 && told[0].requests == 0);
     free(told);
-    free(tenants_tell(all, &n));
+    free(tenants_report_loads(all, &n));
     assert_int_equal(n, 0);
     tenant_end(t, true);
     tenant_release(t);
