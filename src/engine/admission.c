@@ -24,7 +24,7 @@ struct admission {
     row_budget budget;
     double fetch_seconds; /* of a page from the host */
     int pages_peak;
-    uint64_t admissions, evictions, failures;
+    uint64_t n_admitted, evictions, failures;
 };
 
 admission *admission_new(const admission_limits *l, kv_pool *pool, adapter_slots *slots, admission_events events)
@@ -184,8 +184,8 @@ static int n_pending(const admission_item *it)
     return n - it->n_done;
 }
 
-/* Whether fetching pages from the host is faster than computing them. The copies queue behind those under way, and the
- * pages can be used after the others' next step. True as long as no step with prompts was measured. */
+/* Returns whether fetching pages from the host is faster than computing them. The copies queue behind those under way,
+ * and the pages can be used after the others' next step. True as long as no step with prompts was measured. */
 static bool comes_faster(const admission *a, const kv_found *f)
 {
     int from = f->n_near * kv_pool_page_len(a->pool), n = f->n_pages * kv_pool_page_len(a->pool) - from;
@@ -207,8 +207,8 @@ static int n_to_share(const admission *a, const admission_item *it)
     return kv_pool_page_len(a->pool) * (f.n_far == 0 || comes_faster(a, &f) ? f.n_pages : f.n_near);
 }
 
-/* Whether there is room in the batch, and pages for its tokens, the next one, and one more per running item. Pages that
- * it will share with running items cost nothing. */
+/* Returns whether there is room in the batch, and pages for its tokens, the next one, and one more per running item.
+ * Pages that it will share with running items cost nothing. */
 static bool has_room(const admission *a, const admission_item *it)
 {
     kv_found found = kv_pool_find(a->pool, it->root, it->token, n_to_share(a, it));
@@ -220,8 +220,8 @@ static void activate(admission *a, admission_item *it)
 {
     it->n_done = it->n_cached = kv_pool_share(a->pool, &it->kv, it->root, it->token, n_to_share(a, it));
     CHECK(kv_pool_reserve(a->pool, &it->kv, it->n_tokens) == 0);
-    it->admitted = ++a->admissions;
-    it->began = 0;
+    it->number = ++a->n_admitted;
+    it->n_admitted_before = 0;
     insert(&a->active, it);
 }
 
@@ -285,14 +285,15 @@ void admission_make_room(admission *a)
     a->pages_peak = used > a->pages_peak ? used : a->pages_peak;
 }
 
+/* Notes of new streams where they begin. */
 static void choose_decodes(const admission *a, admission_step *step)
 {
     for (int i = 0; i < a->active.n; i++) {
         admission_item *it = a->active.at[i];
         if (n_pending(it) != 1 || !kv_pool_has_arrived(a->pool, &it->kv))
             continue;
-        if (it->began == 0) {
-            it->began = a->admissions;
+        if (it->n_admitted_before == 0) {
+            it->n_admitted_before = a->n_admitted;
             it->first_decode = it->n_done;
         }
         step->decode[step->n_decodes++] = (admission_rows){it, 1, true};
@@ -301,17 +302,18 @@ static void choose_decodes(const admission *a, admission_step *step)
     }
 }
 
-/* Counts the decodes of streams that ran before this prompt was admitted, or are no longer young: so that a burst of
- * prompts holds up the other requests that came with it only for their first tokens. The first stream of a burst is not
- * an elder if the others are admitted before its first decode. */
-static int count_elders(const admission_step *step, const admission_item *prompt)
+/* Returns whether a decode of the step is an elder's for this prompt: of a stream that ran before the prompt was
+ * admitted, or is no longer young, so that a burst of prompts holds up others that came with it only for a few tokens.
+ * The first stream of a burst is not an elder if the others are admitted before its first decode. A request that was
+ * evicted or moved begins anew. */
+static bool has_elders(const admission_step *step, const admission_item *prompt)
 {
-    int n = 0;
     for (int i = 0; i < step->n_decodes; i++) {
         const admission_item *it = step->decode[i].item;
-        n += it->began < prompt->admitted || it->n_done - it->first_decode >= YOUNG_DECODES;
+        if (it->n_admitted_before < prompt->number || it->n_done - it->first_decode >= YOUNG_DECODES)
+            return true;
     }
-    return n;
+    return false;
 }
 
 static void choose_prompts(const admission *a, admission_step *step)
@@ -322,8 +324,7 @@ static void choose_prompts(const admission *a, admission_step *step)
         int pending = n_pending(it), room = it->is_scored && scored_left < rows_left ? scored_left : rows_left;
         if (pending < 2 || room == 0 || !kv_pool_has_arrived(a->pool, &it->kv))
             continue;
-        if (step->n_prefills == 0)
-            step->work.n_elders = count_elders(step, it);
+        step->work.has_elders = has_elders(step, it);
         int n = row_budget_add_rows(&a->budget, &step->work, it->n_done, pending < room ? pending : room);
         if (n == 0)
             return; /* no later prompt may overtake it */

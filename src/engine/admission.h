@@ -21,28 +21,28 @@
 
 /* What admission knows of a sequence; embedded in a struct of the caller, who owns it and updates the counts. */
 typedef struct {
-    uint64_t id, arrival; /* id: unique among those here; arrival: lower is older */
-    char *adapter;        /* NULL: the base model */
-    adapter_slot *slot;   /* held; NULL until claimed. Admission's */
-    kv_seq kv;            /* admission's */
-    int *token;           /* [n_tokens] the caller's; NULL where tokens are only counted: nothing is shared */
-    kv_key root;          /* what else its keys and values depend on (kv_pool.h) */
-    uint64_t admitted;    /* its number among all that were admitted. Admission's */
-    uint64_t began;       /* how many had been admitted at its first decode; 0: it has had none. Admission's */
-    int first_decode;     /* n_done at that. Admission's */
-    int n_cached;         /* tokens that were in the cache when it was admitted. Admission's */
-    int n_tokens;         /* prompt and output so far */
-    int in_flight;        /* 1: one more has been drawn whose value is not known yet */
-    int n_done;           /* tokens whose keys and values are in the cache; the others are pending */
-    int limit;            /* tokens it may have at most; the last of these never has a row */
-    bool is_scored;       /* the logits of all its prompt's rows may be wanted */
+    uint64_t id, arrival;       /* id: unique among those here; arrival: lower is older */
+    char *adapter;              /* NULL: the base model */
+    adapter_slot *slot;         /* held; NULL until claimed. Admission's */
+    kv_seq kv;                  /* admission's */
+    int *token;                 /* [n_tokens] the caller's; NULL where tokens are only counted: nothing is shared */
+    kv_key root;                /* what else its keys and values depend on (kv_pool.h) */
+    uint64_t number;            /* of its admission, from 1. Admission's */
+    uint64_t n_admitted_before; /* its first decode, itself included; 0: it has had none. Admission's */
+    int first_decode;           /* n_done at that. Admission's */
+    int n_cached;               /* tokens that were in the cache when it was admitted. Admission's */
+    int n_tokens;               /* prompt and output so far */
+    int in_flight;              /* 1: one more has been drawn whose value is not known yet */
+    int n_done;                 /* tokens whose keys and values are in the cache; the others are pending */
+    int limit;                  /* tokens it may have at most; the last of these never has a row */
+    bool is_scored;             /* the logits of all its prompt's rows may be wanted */
 } admission_item;
 
 typedef struct {
     int max_batch;     /* items running together */
     int prefill_rows;  /* rows of prompts per step at most; longer prompts go in chunks */
     int scored_rows;   /* of these, how many may be of prompts that are scored */
-    double itl_target; /* target for the seconds of a step while streams run (row_budget.h); 0: none */
+    double itl_target; /* target for the seconds of a step while elders run (row_budget.h); 0: none */
 } admission_limits;
 
 /* Called for an item that leaves without admission_remove(). Its pages and slot are given back already; it may be

@@ -1,9 +1,9 @@
 /* row_budget.h - how many rows of prompts a step may have
  *
  * Running streams get one token a step, and prompts computed in the same step make them wait: streams that ran before
- * the prompt came (elders) at most for the target; those that have begun since for longer, with their first few tokens,
- * as they would else have these at the cost of others' first. How long a step takes is learnt from the last few dozen
- * that were measured:
+ * the prompt was admitted (elders) no longer than the target; streams that began later may wait longer for their first
+ * few tokens, so that all prompts of a burst have their first tokens soon. How long a step takes is learnt from the last
+ * few dozen that were measured:
  *
  *   seconds = fixed + a * decodes + b * positions they read                                 every step
  *           + fixed + c * rows of prompts + d * positions these rows read, each by itself   a step with prompts
@@ -13,10 +13,12 @@
 #ifndef PUNICA_ENGINE_ROW_BUDGET_H
 #define PUNICA_ENGINE_ROW_BUDGET_H
 
+#include <stdbool.h>
+
 /* What a step computes. */
 typedef struct {
     int n_decodes, n_rows;             /* n_rows: of prompts */
-    int n_elders;                      /* of the decodes, those of streams that its first prompt must not hold up */
+    bool has_elders;                   /* some decodes are of streams that its newest prompt must not hold up */
     double decode_reads, prompt_reads; /* positions read, summed over the decodes, and over the rows of prompts */
 } step_work;
 

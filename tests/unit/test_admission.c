@@ -412,7 +412,7 @@ static void a_burst_is_computed_before_its_streams(void **state)
             admission_admit(a, false);
         }
         admission_step s = admission_choose_rows(a);
-        assert_int_equal(s.work.n_elders, i < 10 || s.n_prefills == 0 ? 0 : 1);
+        assert_int_equal(s.work.has_elders, i >= 10 && s.n_prefills > 0);
         assert_true(i < 15 || s.work.n_rows < 120);
         admission_learn(a, &s.work, s.work.n_decodes * 0.1 + s.work.n_rows * 1e-3);
         step();
@@ -426,7 +426,7 @@ static void a_burst_is_computed_before_its_streams(void **state)
     int n_steps = 0;
     for (; item[6].n_tokens == 1000; n_steps++) {
         admission_step s = admission_choose_rows(a);
-        assert_int_equal(s.work.n_elders, 0);
+        assert_false(s.work.has_elders);
         admission_learn(a, &s.work, s.work.n_decodes * 0.1 + s.work.n_rows * 1e-3);
         step();
     }
@@ -446,7 +446,7 @@ static void a_stream_is_not_young_for_long(void **state)
     while (item[2].n_tokens == 7000) {
         admission_step s = admission_choose_rows(a);
         bool is_young = item[0].n_tokens <= 20 + 8;
-        assert_true((s.work.n_elders == 0) == is_young);
+        assert_int_equal(s.work.has_elders, !is_young);
         assert_true(is_young || s.work.n_rows <= 200);
         admission_learn(a, &s.work, s.work.n_decodes * 0.1 + s.work.n_rows * 1e-3);
         step();
