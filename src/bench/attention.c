@@ -17,6 +17,7 @@
 #include "bench/matrix_rate.h"
 #include "bench/median.h"
 #include "bench/shapes.h"
+#include "engine/kv_pool.h"
 #include "model/random.h"
 
 enum { N_RUNS = 5, MAX_OPS = 200 };
@@ -74,7 +75,7 @@ static int reserve(backend *be, heads h, int rows, int sequences, int pages, err
                 .max_out = sequences,
                 .max_sequences = sequences,
                 .max_pages = pages,
-                .page_len = BENCH_PAGE_LEN,
+                .page_len = KV_PAGE_LEN,
                 .max_rank_sum = 1,
                 .vocab = 1,
                 .n_sites = 1,
@@ -95,8 +96,7 @@ static void shuffle_pages(int *page, int n)
 static void make_batch(const attention_bench *a, point *p)
 {
     static const lora *none;
-    int n = a->opt->prompts, rows = n * p->length,
-        each = (p->context + p->length + BENCH_PAGE_LEN - 1) / BENCH_PAGE_LEN;
+    int n = a->opt->prompts, rows = n * p->length, each = (p->context + p->length + KV_PAGE_LEN - 1) / KV_PAGE_LEN;
     p->position = XNEW_ARRAY(int, (size_t)rows);
     p->zeros = XNEW_ARRAY(int, (size_t)rows);
     p->page = XNEW_ARRAY(int, (size_t)(n * each));
@@ -132,7 +132,7 @@ static int make_point(attention_bench *a, point *p, err *e)
                        .n_pages = n_pages,
                        .n_layers = 1,
                        .n_kv_heads = h.n_kv_heads,
-                       .page_len = BENCH_PAGE_LEN,
+                       .page_len = KV_PAGE_LEN,
                        .head_dim = h.head_dim};
     size_t bytes = (size_t)n_pages * kv_page_bytes(&p->kv);
     if (reserve(be, h, p->b.n_rows, a->opt->prompts, n_pages, e) || !(p->kv.data = be->ops->alloc(be, bytes, e)) ||

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "bench/median.h"
 #include "bench/shapes.h"
+#include "engine/kv_pool.h"
 #include "model/random.h"
 
 enum { N_RUNS = 7, N_OPS = 160, MAX_ROWS = 4096 };
@@ -75,7 +76,7 @@ static int make_device(comm_bench *c, int d, err *e)
                 .max_out = c->max_rows,
                 .max_sequences = c->max_rows,
                 .max_pages = c->max_rows,
-                .page_len = BENCH_PAGE_LEN,
+                .page_len = KV_PAGE_LEN,
                 .max_rank_sum = 1,
                 .vocab = 1,
                 .n_sites = 1,

@@ -59,13 +59,12 @@ static void fill_kv(decode_bench *d)
 
 static int make_kv(decode_bench *d, err *e)
 {
-    d->kv[0] =
-        forward_kv(d->m, d->opt.kv, (d->opt.max_positions + d->opt.max_prompt) / BENCH_PAGE_LEN + d->opt.max_batch + 1,
-                   BENCH_PAGE_LEN);
+    d->kv[0] = forward_kv(d->m, d->opt.kv,
+                          (d->opt.max_positions + d->opt.max_prompt) / KV_PAGE_LEN + d->opt.max_batch + 1, KV_PAGE_LEN);
     if (forward_kv_alloc(d->m, d->kv, e))
         return err_wrap(e, "KvCache of %d positions", d->opt.max_positions);
     fill_kv(d);
-    d->pool = kv_pool_new(d->kv->n_pages, 0, BENCH_PAGE_LEN);
+    d->pool = kv_pool_new(d->kv->n_pages, 0, KV_PAGE_LEN);
     return 0;
 }
 
@@ -108,7 +107,7 @@ decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *
                             o->max_batch + 1,
                             o->max_batch + 1,
                             d->kv->n_pages,
-                            BENCH_PAGE_LEN,
+                            KV_PAGE_LEN,
                             MAX_PARTS * LORA_MAX_RANK,
                             o->kv}; /* as in the engine */
         if ((d->fwd = forward_new(d->m, &l, e)))
@@ -158,8 +157,8 @@ static void count_work(const decode_bench *d, const batch *b, const decode_rows 
     for (int i = 0; i < b->segs.n; i++)
         out->flops +=
             (b->segs.indptr[i + 1] - b->segs.indptr[i]) * row_flops(&d->m->config, b->segs.lora[i], r->context);
-    out->kv = ((double)r->batch * r->context + r->prompt) * (double)kv_page_bytes(d->kv) * group_devices(d->be) /
-              BENCH_PAGE_LEN;
+    out->kv =
+        ((double)r->batch * r->context + r->prompt) * (double)kv_page_bytes(d->kv) * group_devices(d->be) / KV_PAGE_LEN;
 }
 
 /* Queues n steps over the same batch; each draw is collected when the next step is queued. */

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "bench/median.h"
 #include "bench/shapes.h"
+#include "engine/kv_pool.h"
 #include "model/random.h"
 
 enum { N_RUNS = 7, MIN_PAIRS = 16, MAX_PAIRS = 512 };
@@ -189,7 +190,7 @@ static int make_setup(op_bench *o, point *p, setup *s, err *e)
                 .max_out = p->n,
                 .max_sequences = p->n,
                 .max_pages = p->n,
-                .page_len = BENCH_PAGE_LEN,
+                .page_len = KV_PAGE_LEN,
                 .max_rank_sum = p->rank,
                 .vocab = 1,
                 .n_sites = s->n_pairs,

@@ -4,7 +4,7 @@
 
 #include "model/config.h"
 
-enum { SHAPE_NAMES = 256, BENCH_PAGE_LEN = 16 }; /* tokens of a page: as engine_options_default() has it */
+enum { SHAPE_NAMES = 256 };
 
 /* Writes the names of all shapes, separated by commas. Returns `names`. */
 const char *shape_names(char names[SHAPE_NAMES]);

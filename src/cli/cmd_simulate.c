@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/tree.h"
+#include "engine/kv_pool.h"
 #include "sim/seeds.h"
 #include "sim/simulate.h"
 
@@ -51,7 +52,8 @@ int cmd_simulate(int argc, char **argv)
          "requests are turns of conversations, N in each, over a prefix cache (0: by themselves)", 0, 100},
         {"batch", OPT_INT, &o.batch, "N", "batch limit of each GPU (%)", 1, 4096},
         {"pages", OPT_INT, &o.pages, "N",
-         "KvCache pages of 16 tokens of each GPU (2816: what a 7B model leaves of 40 GB)", 1, 1e8},
+         "KvCache pages of " AS_TEXT(KV_PAGE_LEN) " tokens of each GPU (2816: what a 7B model leaves of 40 GB)", 1,
+         1e8},
         {"steps", OPT_STRING, &o.steps, "FILE", "measured step times (" STEPS ")"},
         {"seed", OPT_U64, &o.seed, "N", "of the arrivals (%)"},
         {"packed-only", OPT_FLAG, &o.only_packed, NULL, "without the policies to compare with"},

@@ -8,6 +8,7 @@
 #include "backend/group.h"
 #include "cli/options.h"
 #include "engine/engine.h"
+#include "engine/kv_pool.h"
 
 /* Defaults, as weights_form_find() and kv_form_find() know them. */
 #define WEIGHTS_DEFAULT "stored"
@@ -32,7 +33,7 @@
     "tokens of a request, prompt and output, which the KvCache must hold (what the model allows and the KvCache " \
     "holds)"
 #define MEMORY_SHARE_HELP "share of a GPU's memory for weights and KvCache (%)"
-#define KV_PAGES_HELP "KvCache pages of 16 tokens (as many as --memory-share and the batch allow)"
+#define KV_PAGES_HELP "KvCache pages of " AS_TEXT(KV_PAGE_LEN) " tokens (as many as --memory-share and the batch allow)"
 #define NO_PREFIX_CACHE_HELP "compute every prompt from its beginning, even where requests begin alike"
 #define KV_HOST_HELP                                                                                   \
     "pinned host memory of a worker, for prefixes that its device has no room for; 0: none (on a GPU " \

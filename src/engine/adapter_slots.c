@@ -238,7 +238,7 @@ static void try_again(adapter_slots *s, load_job *load)
     jobs_start(s->loaders, &load->base);
 }
 
-/* Whether some adapter is in use or being loaded, so that there may be room later. */
+/* Returns whether some adapter is in use or being loaded, so that there may be room later. */
 static bool any_in_use(const adapter_slots *s)
 {
     if (s->n_loading > 0)

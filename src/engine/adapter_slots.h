@@ -46,7 +46,7 @@ int adapter_slots_number(const adapter_slots *s, const adapter_slot *slot); /* f
 /* Take in finished loads; with wait, block until at least one has finished, if any is under way. */
 void adapter_slots_poll(adapter_slots *s, bool wait);
 
-/* Whether any load is under way. A load that waits for memory that is in use does not count. */
+/* Returns whether any load is under way. A load that waits for memory that is in use does not count. */
 bool adapter_slots_busy(const adapter_slots *s);
 
 /* Where adapters are: in the device's memory, or ready in the host's. */

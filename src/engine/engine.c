@@ -23,6 +23,7 @@
 #include "engine/batch_builder.h"
 #include "engine/engine_sizes.h"
 #include "engine/host_tier.h"
+#include "engine/kv_pool.h"
 #include "engine/sequence.h"
 
 enum { MASKERS = 8 };     /* threads for masks, at most */
@@ -66,7 +67,8 @@ struct engine {
 
 engine_options engine_options_default(void)
 {
-    return (engine_options){.itl_target = 0.1, .page_len = 16, .memory_share = 0.9, .image_bytes = (size_t)2 << 30};
+    return (engine_options){
+        .itl_target = 0.1, .page_len = KV_PAGE_LEN, .memory_share = 0.9, .image_bytes = (size_t)2 << 30};
 }
 
 static int make_kv_cache(engine *g, err *e)
@@ -319,9 +321,9 @@ static void add_draws(flight *f, sequence *s, const batch_item *it)
 }
 
 /* Tells the pool which steps are in flight: pages given back from now on may be in use by the newest. */
-static void tell_steps(engine *g)
+static void note_steps(engine *g)
 {
-    kv_pool_tell_steps(g->pool, g->stats.steps, g->stats.steps - (uint64_t)g->n_flights);
+    kv_pool_note_steps(g->pool, g->stats.steps, g->stats.steps - (uint64_t)g->n_flights);
 }
 
 /* Queues the model over the chosen rows. Returns its logits; NULL when there are no rows: all that run wait for their
@@ -347,7 +349,7 @@ static const tensor *queue_model(engine *g)
             add_draws(f, s, &lists[l][i]);
         }
     count_step(&g->stats, b);
-    tell_steps(g);
+    note_steps(g);
     return logits;
 }
 
@@ -393,7 +395,7 @@ static sequence *drawer(const draw *d)
     return d->scores ? NULL : d->owner;
 }
 
-/* Whether penalties or masks of this step depend on all tokens before. */
+/* Returns whether penalties or masks of this step depend on all tokens before. */
 static bool needs_all_tokens(const flight *f)
 {
     for (int i = 0; i < f->n; i++) {
@@ -460,7 +462,7 @@ static bool anyone_runs(const engine *g)
 /* Notes which pages have moved, and how long fetching one takes. */
 static void poll_pages(engine *g, bool wait)
 {
-    tell_steps(g);
+    note_steps(g);
     if (!g->tier)
         return;
     host_tier_poll(g->tier, g->pool, wait);

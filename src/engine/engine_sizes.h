@@ -9,7 +9,7 @@
 enum { SCORED_ROWS = 128 }; /* at most in a step: logits take memory, and time for which other requests wait */
 enum { USUAL_LEN = 1024 };  /* tokens of a typical request, to count how many the KvCache has room for */
 
-/* Whether the model is on devices with memory of their own. */
+/* Returns whether the model is on devices with memory of their own. */
 bool engine_sizes_is_gpu(const model *m);
 
 /* Sets max_batch, n_pages, prefill_rows and n_adapter_slots of *o where they are 0. one: a KvCache that has the form of

@@ -85,7 +85,7 @@ static void learn(host_tier *t, kv_lane lane, int n_moves, double seconds)
         t->page_seconds = t->page_seconds > 0 ? KEEP * t->page_seconds + (1 - KEEP) * page : page;
 }
 
-/* Whether there is a batch and the oldest is done on all devices; with wait, blocks for that one. */
+/* Returns whether there is a batch and the oldest is done on all devices; with wait, blocks for that one. */
 static bool end_batch(host_tier *t, kv_lane lane, bool wait)
 {
     batches *b = &t->lane[lane];

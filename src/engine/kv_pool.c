@@ -491,7 +491,7 @@ void kv_pool_save(kv_pool *p, int most)
     }
 }
 
-void kv_pool_tell_steps(kv_pool *p, uint64_t n_given, uint64_t n_done)
+void kv_pool_note_steps(kv_pool *p, uint64_t n_given, uint64_t n_done)
 {
     p->n_steps = n_given;
     p->n_steps_done = n_done;

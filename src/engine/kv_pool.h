@@ -33,6 +33,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define KV_PAGE_LEN 16 /* tokens of a page, outside of tests */
+
 typedef struct kv_pool kv_pool;
 
 /* What a page follows. For the first page it is the root, given by the caller: the adapter and whatever else changes
@@ -70,7 +72,7 @@ kv_found kv_pool_find(const kv_pool *p, kv_key root, const int *token, int n);
  * Returns how many tokens they hold. */
 int kv_pool_share(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int n);
 
-/* Whether all pages that seq shares are on the device. Until then nothing may be computed with them. */
+/* Returns whether all pages that seq shares are on the device. Until then nothing may be computed with them. */
 bool kv_pool_has_arrived(const kv_pool *p, const kv_seq *seq);
 
 /* Make the full pages among seq's first n tokens findable. Their keys and values must be computed. */
@@ -96,8 +98,8 @@ typedef struct { int page, host; } kv_move; /* page numbers on the device and on
  * without loss, or `most` moves are under way. */
 void kv_pool_save(kv_pool *p, int most);
 
-/* Tell how many steps were given to the device so far, and how many of them are done. */
-void kv_pool_tell_steps(kv_pool *p, uint64_t n_given, uint64_t n_done);
+/* Note how many steps were given to the device so far, and how many of them are done. */
+void kv_pool_note_steps(kv_pool *p, uint64_t n_given, uint64_t n_done);
 
 /* Return the moves that are to begin now; [*n], valid until the next call. *behind_steps: they may begin only when the
  * steps that the device was given are done, since one of these may use their pages. */
@@ -106,8 +108,8 @@ const kv_move *kv_pool_begin_moves(kv_pool *p, kv_lane lane, int *n, bool *behin
 /* Note that the n oldest moves of a lane have ended. */
 void kv_pool_end_moves(kv_pool *p, kv_lane lane, int n);
 
-/* Whether a page was handed out that a move still writes: nothing may be computed before all moves have ended. Asking
- * clears it. */
+/* Returns whether a page was handed out that a move still writes: nothing may be computed before all moves have ended.
+ * Asking clears it. */
 bool kv_pool_must_wait(kv_pool *p);
 
 typedef struct {

@@ -84,7 +84,7 @@ void sequence_free(sequence *s)
     free(s);
 }
 
-/* Whether the output ends with the token just appended. */
+/* Returns whether the output ends with the token just appended. */
 static bool is_finished(const sequence *s, finish_reason *why)
 {
     *why = FINISH_STOP;

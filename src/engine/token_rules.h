@@ -26,7 +26,7 @@ void token_rules_deinit(token_rules *r);                         /* drops it */
 /* -1 when an id is not below vocab or a bad word is empty; e names the list. */
 int token_rules_check(const token_rules *r, int vocab, err *e);
 
-/* Whether draws need a mask, which depends on the tokens so far. */
+/* Returns whether draws need a mask, which depends on the tokens so far. */
 static inline bool token_rules_mask(const token_rules *r)
 {
     return r->grammar || r->n_allowed || r->n_bad;

@@ -241,7 +241,7 @@ void placement_enqueue(scheduler *s, request *r)
         join(s, r, line_of(s, r));
 }
 
-void placement_call_back(scheduler *s)
+void placement_requeue_aside(scheduler *s)
 {
     for (request *r = TAILQ_FIRST(&s->aside), *next; r; r = next) {
         next = TAILQ_NEXT(r, beside);
@@ -351,8 +351,8 @@ static request *first_in_line(scheduler *s, bool suspects, bool leaving)
     return request_of(first ? first : shares_first(&s->newcomers));
 }
 
-/* Whether a request may go to g instead of the fullest GPU that has room. It may unless g is lightly loaded: such GPUs
- * are left to run empty, so that they can be given back. */
+/* Returns whether a request may go to g instead of the fullest GPU that has room. It may unless g is lightly loaded:
+ * such GPUs are left to run empty, so that they can be given back. */
 static bool is_as_good(const scheduler *s, const gpu *g, const gpu *fullest)
 {
     int n = g->order.n_running;
@@ -410,7 +410,7 @@ static void serve_lines(scheduler *s, double now)
     }
 }
 
-/* Whether there is an empty GPU for the first confined request. */
+/* Returns whether there is an empty GPU for the first confined request. */
 static bool can_be_alone(const scheduler *s)
 {
     const request *r = request_of(wait_queue_first(&s->confined));

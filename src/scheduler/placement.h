@@ -49,7 +49,7 @@ void placement_end_too_large(scheduler *s, request *r);
 
 /* Puts requests that stepped aside, and fit into an open GPU now, back in line. To be called when the set of open GPUs
  * has changed. */
-void placement_call_back(scheduler *s);
+void placement_requeue_aside(scheduler *s);
 
 /* Ends the reservation of the reserved GPU; there must be one. */
 void placement_unreserve(scheduler *s);

@@ -231,7 +231,7 @@ static void count_open(scheduler *s, double now)
         s->none_since = -1;
     else if (s->none_since < 0)
         s->none_since = now;
-    placement_call_back(s);
+    placement_requeue_aside(s);
 }
 
 static void suspect(request *r)

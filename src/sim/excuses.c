@@ -44,8 +44,8 @@ bool excuse_for_end(const cluster *c, const client *q)
     return is_too_large(c, q, true);
 }
 
-/* Returns whether enough workers died by faults that a request may have been blamed. watch.c checks that it was alone.
- * */
+/* Returns whether enough workers died by faults that a request may have been blamed. watch.c checks that it was
+ * alone. */
 static bool may_seem_a_killer(const cluster *c)
 {
     int n_killed = 0;

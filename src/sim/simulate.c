@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/median.h"
+#include "engine/kv_pool.h"
 #include "scheduler/wait_queue.h"
 #include "sim/cluster_series.h"
 #include "sim/sim_policy.h"
@@ -37,7 +38,8 @@ typedef struct {
 
 simulate_options simulate_options_default(void)
 {
-    return (simulate_options){.gpus = 16, .batch = 32, .pages = 2816, .page_len = 16, .max_len = 2048, .hours = 1};
+    return (simulate_options){
+        .gpus = 16, .batch = 32, .pages = 2816, .page_len = KV_PAGE_LEN, .max_len = 2048, .hours = 1};
 }
 
 /* Returns the requests a second, of the paper's lengths, that GPUs serve with full batches of different adapters. */

@@ -149,7 +149,7 @@ static void count_step(kv_pool *p, machine *m, const reader *readers)
     for (int k = 0; k < SEQS; k++)
         for (int i = 0; i < readers[k].kv.n_pages; i++)
             m->used[readers[k].kv.page[i]] = m->n_steps;
-    kv_pool_tell_steps(p, m->n_steps, m->n_done);
+    kv_pool_note_steps(p, m->n_steps, m->n_done);
 }
 
 /* The copies happen when they end: whatever was done to their pages in between is what they copy, or what they write
