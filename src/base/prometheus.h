@@ -30,9 +30,10 @@ typedef struct {
     uint64_t value;
 } prometheus_item;
 
-/* Adds a counter of many items, of which only the first PROMETHEUS_NAMED have a sample of their own, so that the page
- * stays short: the rest, items that are called "other", and `more` are one sample, "other". */
 enum { PROMETHEUS_NAMED = 20 };
+
+/* Adds a counter of many items, the largest first, of which only the first PROMETHEUS_NAMED have a sample of their own,
+ * so that the page stays short: the rest, items that are called "other", and `more` are one sample, "other". */
 void prometheus_add_top(buf *out, const char *name, const char *help, const char *label, const prometheus_item *item,
                         size_t n, uint64_t more);
 

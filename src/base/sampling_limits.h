@@ -1,4 +1,4 @@
-/* sampling_limits.h - what sampling parameters may be, wherever they come from: a call, a command line, a model's file */
+/* sampling_limits.h - what sampling parameters may be, whether from a call, a command line or a model's file */
 #ifndef PUNICA_BASE_SAMPLING_LIMITS_H
 #define PUNICA_BASE_SAMPLING_LIMITS_H
 

@@ -9,6 +9,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 
+_Static_assert(STORE_MAX_ADAPTER == STORE_MAX_NAME + 1 + ADAPTER_MAX_NAME, "the store takes every adapter's name");
+
 const char *adapter_name_split(const char *full, char owner[ADAPTER_OWNER])
 {
     const char *slash = strchr(full, '/');

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/adapter.h"
 
 #define MAX_CONFIG_FILE ((size_t)4 << 20)
 #define MAX_WIDTH (1 << 20)
@@ -467,11 +468,11 @@ out:
 /* Adds to e, the reason why config.json could not be read, that the directory has an adapter, if it has one. */
 static void explain_absence(const char *dir, const char *path, err *e)
 {
-    char *adapter = path_join(dir, "adapter_config.json");
-    if (!file_exists(path) && file_exists(adapter))
+    char *peft = path_join(dir, ADAPTER_CONFIG);
+    if (!file_exists(path) && file_exists(peft))
         err_set(e, "%s is a LoRA adapter, not a base model; give the model that it was made for, and --adapter NAME=%s",
                 dir, dir);
-    free(adapter);
+    free(peft);
 }
 
 int model_config_read(model_config *c, const char *dir, err *e)

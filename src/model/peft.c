@@ -479,8 +479,8 @@ static int is_target(const peft_config *c, const char *module, err *e)
     return c->by_layer ? in_layers(c, module, e) : 1;
 }
 
-/* Returns whether a plain key, in which a dot stands for any character, is the module's name or its ending after a dot.
- * */
+/* Returns whether a plain key, in which a dot stands for any character, is the module's name or its ending behind a
+ * dot. */
 static bool matches_plain(const key_pattern *p, const char *module, size_t module_len)
 {
     if (p->key_len > module_len || (p->key_len < module_len && module[module_len - p->key_len - 1] != '.'))

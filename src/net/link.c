@@ -1,8 +1,8 @@
 /* link.c - see link.h: a link's life
  *
  * Every failure calls lose(), from anywhere, also from within callbacks: it only notes the reason. finish() does the
- * rest on the next turn of the loop. A peer that is refused is told why; its connection stays open (`lingering`) until it
- * has read that. link_state.h has the drawing. */
+ * rest on the next turn of the loop. A peer that is refused is told why; its connection stays open (`lingering`) until
+ * it has read that. link_state.h has the drawing. */
 #include "net/link.h"
 
 #include <stdio.h>
@@ -224,8 +224,8 @@ static void finish(void *ctx)
     start_pausing(l, was_stable);
 }
 
-/* Returns whether the peer reads what it is sent. A burst may be large, but some of it has to leave within `silence`.
- * */
+/* Returns whether the peer reads what it is sent. A burst may be large, but some of it has to leave within
+ * `silence`. */
 static bool is_reading(const net_link *l)
 {
     return stream_unsent(l->stream) <= l->end->opt.max_unsent ||

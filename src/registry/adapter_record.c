@@ -7,12 +7,10 @@
 
 #include "base/mem.h"
 
-enum { MAX_NAME = 200 };
-
 int adapter_name_check(const char *name, err *e)
 {
-    if (!*name || strlen(name) > MAX_NAME)
-        return err_set(e, "an adapter's name has 1 to %d bytes", MAX_NAME);
+    if (!*name || strlen(name) > ADAPTER_MAX_NAME)
+        return err_set(e, "an adapter's name has 1 to %d bytes", ADAPTER_MAX_NAME);
     if (*name == '.')
         return err_set(e, "an adapter's name does not begin with a dot");
     for (const char *p = name; *p; p++)

@@ -33,8 +33,10 @@ typedef struct {
 
 enum { RECORD_VERSIONS = 5 }; /* that a record keeps: the current one and the newest others */
 
-/* Checks a name: at most 200 bytes, no leading dot, no slashes or control characters. UTF-8 is for the caller to check.
- * 0, or -1 with e set. */
+enum { ADAPTER_MAX_NAME = 200 }; /* bytes */
+
+/* Checks a name: at most ADAPTER_MAX_NAME bytes, no leading dot, no slashes or control characters. UTF-8 is for the
+ * caller to check. 0, or -1 with e set. */
 int adapter_name_check(const char *name, err *e);
 
 /* Adds a version, which becomes the current one; strings are copied, the number is set here. If the current one has the

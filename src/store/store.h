@@ -45,7 +45,8 @@ void store_close(store *s); /* s may be NULL */
 #define STORE_WEIGHT 1 /* of a tenant for which none is given */
 #define STORE_MAX_WEIGHT 1000
 
-enum { STORE_MAX_NAME = 64 }; /* bytes of a tenant's or a key's name */
+enum { STORE_MAX_NAME = 64 };                          /* bytes of a tenant's or a key's name */
+enum { STORE_MAX_ADAPTER = STORE_MAX_NAME + 1 + 200 }; /* of an adapter's, TENANT/NAME */
 
 typedef struct {
     const char *name;           /* letters, digits, - _ and . */

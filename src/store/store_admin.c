@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "store/transaction.h"
 
-enum { MAX_ADAPTER = STORE_MAX_NAME + 1 + 200 }; /* TENANT/NAME, of the longest that registry/adapter_record.h allows */
 #define MAX_LIMIT INT64_C(1000000000000)
 #define AUDIT_S ((int64_t)365 * 24 * 3600) /* for which a line of the audit log is kept */
 
@@ -270,7 +269,7 @@ static store_result check_pattern(const char *text, err *e)
     size_t n = strlen(text);
     const char *star = strchr(text, '*');
     json_t *utf8 = json_string(text); /* NULL unless text is UTF-8 */
-    bool plain = utf8 && n > 0 && n <= MAX_ADAPTER && (!star || star[1] == '\0');
+    bool plain = utf8 && n > 0 && n <= STORE_MAX_ADAPTER && (!star || star[1] == '\0');
     for (size_t i = 0; i < n; i++)
         plain &= (unsigned char)text[i] >= ' ' && text[i] != 127;
     json_decref(utf8);

@@ -171,9 +171,10 @@ _Noreturn void jinja_run_raise(jinja_run *r, const str *message); /* for raise_e
 void *jinja_run_alloc(jinja_run *r, size_t n); /* never NULL */
 void *jinja_run_alloc_array(jinja_run *r, size_t n, size_t size);
 
-/* Returns an array with room for one more item than its n: `items` itself, or a copy of twice its size (`first` items,
- * if it has no room at all), and sets *cap. */
+/* Returns a copy with twice the room of *cap, or of `first` items if that is 0, and sets *cap. */
 void *jinja_run_double(jinja_run *r, const void *items, size_t n, size_t *cap, size_t first, size_t size);
+
+/* Returns an array with room for one more item than its n: `items` itself, or a copy of it. */
 static inline void *jinja_run_grow(jinja_run *r, const void *items, size_t n, size_t *cap, size_t first, size_t size)
 {
     return n < *cap ? (void *)items : jinja_run_double(r, items, n, cap, first, size);

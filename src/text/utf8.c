@@ -17,8 +17,8 @@ static size_t length_from_lead(unsigned char lead)
     return lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
 }
 
-/* Returns whether b may be byte i (1 to 3) behind this lead: no overlong forms, no surrogates, nothing above U+10FFFF.
- * */
+/* Returns whether b may be byte i (1 to 3) behind this lead: no overlong forms, no surrogates, nothing above
+ * U+10FFFF. */
 static bool continues(unsigned char lead, size_t i, unsigned char b)
 {
     unsigned char lo = 0x80, hi = 0xbf;

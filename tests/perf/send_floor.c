@@ -37,7 +37,7 @@ static const char *const mode_name[N_MODES] = {"asleep", "noticed", "awake"};
 static struct {
     mode how;
     int n_streams, n_threads, pipe[2], out[MAX_STREAMS], in[MAX_STREAMS];
-    _Atomic int roused, step, next, done; /* number of the last notice, and of the last step; its streams claimed, and
+    _Atomic int noticed, step, next, done; /* number of the last notice, and of the last step; its streams claimed, and
                                              the threads that are through with it */
     atomic_bool stop;
     pthread_mutex_t lock;
@@ -105,7 +105,7 @@ static void *reader_main(void *arg)
             continue;
         if (what == 'n') {
             fcntl(s.pipe[0], F_SETFL, O_NONBLOCK);
-            announce(&s.roused, s.roused + 1);
+            announce(&s.noticed, s.noticed + 1);
             continue;
         }
         atomic_store(&s.next, 0);
@@ -121,9 +121,9 @@ static void *helper_main(void *arg)
 {
     (void)arg;
     for (int seen = 0; !s.stop;) {
-        while (s.step == seen && s.how != AWAKE && !s.stop && s.roused <= seen) {
+        while (s.step == seen && s.how != AWAKE && !s.stop && s.noticed <= seen) {
             pthread_mutex_lock(&s.lock);
-            while (s.step == seen && s.roused <= seen && !s.stop)
+            while (s.step == seen && s.noticed <= seen && !s.stop)
                 pthread_cond_wait(&s.woken, &s.lock);
             pthread_mutex_unlock(&s.lock);
         }
@@ -198,14 +198,14 @@ static void measure(mode how, int n_threads, int n_steps)
     s.how = how;
     s.n_threads = n_threads;
     s.stop = false;
-    s.step = s.roused = 0;
+    s.step = s.noticed = 0;
     must(pipe(s.pipe) == 0, "pipe");
     fcntl(s.pipe[0], F_SETFL, how == AWAKE ? O_NONBLOCK : 0);
     for (int i = 0; i < n_threads; i++)
         must(pthread_create(&thread[i], NULL, i ? helper_main : reader_main, NULL) == 0, "pthread_create");
     int n = run_steps(n_steps, delay);
     s.stop = true;
-    announce(&s.roused, s.roused);
+    announce(&s.noticed, s.noticed);
     close(s.pipe[1]); /* ends the reader's read() */
     for (int i = 0; i < n_threads; i++)
         pthread_join(thread[i], NULL);

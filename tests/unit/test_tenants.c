@@ -198,8 +198,8 @@ static void test_others(void **state)
     store_load *told = tenants_report_loads(all, &n);
     assert_int_equal(n, 0);
     free(told);
-    tenants_apply_load(all, 0, &(store_load){"acme", 5000, 70000, 0, 0}, 0,
-                       0); /* of long ago: the beginning to count from */
+    /* of long ago: the beginning to count from */
+    tenants_apply_load(all, 0, &(store_load){"acme", 5000, 70000, 0, 0}, 0, 0);
     assert_int_equal(tenant_check(t, 0, 1, 1000, &e), 0);
     tenant_begin(t, 0, 4, 50);
     tenant_use(t, 0, 50, 10);
@@ -208,8 +208,8 @@ static void test_others(void **state)
                 told[0].waiting == 4);
     free(told);
     assert_true(tenants_are_busy(all) && tenants_have_limits(all));
-    tenants_apply_load(all, 0, &(store_load){"acme", 5094, 70460, 5, 0}, 4,
-                       60); /* 90 requests and 400 tokens are others' */
+    /* 90 requests and 400 tokens are others' */
+    tenants_apply_load(all, 0, &(store_load){"acme", 5094, 70460, 5, 0}, 4, 60);
     assert_true(tenant_check(t, 0, 2, 1, &e) == -1 && strstr(e.what.msg, "at once"));
     assert_true(tenant_check(t, 0, 1, 541, &e) == -1 && strstr(e.what.msg, "tokens"));
     assert_int_equal(tenant_check(t, 0, 1, 540, &e), 0);

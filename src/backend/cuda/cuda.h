@@ -115,7 +115,7 @@ typedef struct {
 #define HEAVY_RANKS 96 /* of all parts of a site: see HEAVY_GRID_Z (cuda_sgmv.cu) and SLICED_ROWS (cuda_step.c) */
 #define FP8_SCRATCH ((size_t)128 << 20)
 
-/* Whether an F8 matrix of this shape is stored in slabs (fp8.cuh). */
+/* Returns whether an F8 matrix of this shape is stored in slabs (fp8.cuh). */
 static inline bool cuda_fp8_in_slabs(int rows, int cols)
 {
     return rows % 8 == 0 && cols % 64 == 0;

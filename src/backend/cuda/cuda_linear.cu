@@ -44,7 +44,7 @@ static bool aligned(const void *p, size_t bytes)
     return (uintptr_t)p % bytes == 0;
 }
 
-/* Whether rows of x and W are whole 16-byte vectors and F8 weights are in slabs. */
+/* Returns whether rows of x and W are whole 16-byte vectors and F8 weights are in slabs. */
 static bool is_wide(const dense_product *p)
 {
     return p->k % 8 == 0 && aligned(p->x, 16) && aligned(p->w, 16) && (p->w_type != DTYPE_F8 || p->in_slabs);
@@ -375,7 +375,7 @@ static dense_product product_of(const tensor *y, const tensor *x, const proj *pa
     return p;
 }
 
-/* Whether part b's weights, scales and bias follow part a's without a gap. */
+/* Returns whether part b's weights, scales and bias follow part a's without a gap. */
 static bool follows(const proj *a, const proj *b)
 {
     if (a->w.type != b->w.type || (const char *)b->w.data != (const char *)a->w.data + tensor_bytes(&a->w))

@@ -318,8 +318,8 @@ static void fill_padding(const step_block *h, const batch *b, const step_shape *
         h->out_row[i] = i;
 }
 
-/* Whether the batch runs as decodes: it has only decodes, with logits for every row, or at most FUSED_ROWS rows with
- * short prompts. */
+/* Returns whether the batch runs as decodes: it has only decodes, with logits for every row, or at most FUSED_ROWS rows
+ * with short prompts. */
 static bool runs_by_rows(const batch *b)
 {
     if (b->n_prefills == 0)

@@ -299,7 +299,7 @@ static __device__ __forceinline__ void strip_add(float (&x)[4][8], const expand_
             x[i][j] += d[j][i];
 }
 
-/* Whether x[i] of a strip is within the matrix, and where it is. */
+/* Returns whether x[i] of a strip is within the matrix, and where it is. */
 static __device__ __forceinline__ bool strip_has(int i, int n_rows, int col, int cols)
 {
     return (lane_id() >> 2) + 8 * (i >> 1) < n_rows && col + 8 * (lane_id() & 3) + 32 * (i & 1) < cols;
