@@ -111,7 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     log_set_level(LOG_ERROR);
     scene s = {.pause = data[0] / 3 % 4 == 3 ? 2 : 0.01};
     world_init(&s.w, data[0], false);
-    sim_network_set_weather(s.w.net, &(sim_network_weather){.delay = 1e-5, .choppy = 0.2, .buffer = 1 << 16});
+    sim_network_set_conditions(s.w.net, &(sim_network_conditions){.delay = 1e-5, .choppy = 0.2, .buffer = 1 << 16});
     sim_process_init(&s.scheduler, &s.w, "scheduler", 0);
     sim_process_init(&s.peer, &s.w, "fuzz", 0);
     sched_server_options o = sched_server_options_default();
