@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-enum { YOUNG_DECODES = 8 }; /* that a stream has before it is an elder for every prompt (row_budget.h) */
+enum { YOUNG_DECODES = 16 }; /* that a stream has before it is an elder for every prompt (row_budget.h) */
 
 typedef struct {
     admission_item **at;
