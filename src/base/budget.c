@@ -39,23 +39,34 @@ static void add_to_part(budget *p, size_t n)
         atomic_fetch_add(&p->whole->n_parts, 1);
 }
 
-/* Returns whether a part may take n more of a limit that all parts share. */
-static bool is_fair(budget *p, size_t limit, size_t n)
+enum { FOR_LARGE = 2, FOR_NEW = 3, FOR_BEGUN = 4 }; /* quarters of a whole that work of a kind may take */
+
+static size_t quarters_of(const budget *whole, int quarters)
 {
-    size_t mine = atomic_load(&p->used), used = atomic_load(&p->whole->used);
-    int others = atomic_load(&p->whole->n_parts) - (mine > 0);
-    size_t for_all = limit - limit / 4, equal = limit / (size_t)(others + 2);
-    return (n <= for_all && used <= for_all - n) || (n <= equal && mine <= equal - n);
+    return whole->limit - whole->limit / 4 * (size_t)(4 - quarters);
 }
 
-/* Takes n bytes from b as long as no more than `quarters` quarters of the whole are taken. */
+/* Returns whether a part has no more than an equal share of the limit with n bytes more. */
+static bool is_within_share(budget *p, size_t limit, size_t n)
+{
+    size_t mine = atomic_load(&p->used);
+    int others = atomic_load(&p->whole->n_parts) - (mine > 0);
+    size_t equal = limit / (size_t)(others + 2);
+    return n <= equal && mine <= equal - n;
+}
+
+/* Takes n bytes from b as long as no more than `quarters` quarters of the whole are taken. A part has the last quarter
+ * of these for its equal share only. For its share it has all that is for new work, also if it takes a large buffer: else
+ * many small ones of another might keep it out. */
 static bool take_quarters(budget *b, int quarters, size_t n)
 {
     if (!b)
         return true;
     budget *whole = b->whole ? b->whole : b;
-    size_t limit = whole->limit - whole->limit / 4 * (size_t)(4 - quarters);
-    if ((b->whole && quarters < 4 && !is_fair(b, limit, n)) || !add_within(whole, limit, n))
+    size_t limit = quarters_of(whole, quarters);
+    if (b->whole && quarters < FOR_BEGUN)
+        limit = is_within_share(b, limit, n) ? quarters_of(whole, FOR_NEW) : limit - limit / 4;
+    if (!add_within(whole, limit, n))
         return false;
     add_to_part(b, n);
     return true;
@@ -63,12 +74,12 @@ static bool take_quarters(budget *b, int quarters, size_t n)
 
 bool budget_take(budget *b, size_t n)
 {
-    return take_quarters(b, 3, n);
+    return take_quarters(b, FOR_NEW, n);
 }
 
 bool budget_take_more(budget *b, size_t n)
 {
-    return take_quarters(b, 4, n);
+    return take_quarters(b, FOR_BEGUN, n);
 }
 
 void budget_give(budget *b, size_t n)
@@ -98,7 +109,7 @@ static size_t next_size(size_t size, size_t need, size_t expected)
 
 static bool take_large(budget *b, size_t n)
 {
-    return take_quarters(b, 2, n);
+    return take_quarters(b, FOR_LARGE, n);
 }
 
 static bool reserve(charged_buf *b, size_t need, size_t expected, bool (*take)(budget *b, size_t n))

@@ -53,7 +53,8 @@ typedef struct {
 bool charged_buf_add(charged_buf *b, const void *bytes, size_t n, size_t expected);
 
 /* Reserves room for a final length of n bytes. False, with nothing changed, when the budget refuses. Such reservations
- * are refused once half of the budget is taken, so that small buffers find room beside large ones. */
+ * are refused once half of the budget is taken, so that small buffers find room beside large ones; only those within a
+ * user's equal share of that half are not. */
 bool charged_buf_reserve(charged_buf *b, size_t n);
 void charged_buf_free(charged_buf *b);
 

@@ -510,12 +510,14 @@ static size_t expected_body(const http_conn *c)
     return c->x.head.framing == HTTP_LENGTH ? (size_t)c->x.head.length : c->x.max_body;
 }
 
-/* Reserves memory for a whole body once a good part of it has come: if many bodies took memory piece by piece, all of
- * it might be taken with none of them complete. */
-static bool make_room(http_conn *c)
+/* Appends a piece of a body. Reserves memory for the whole body before that if a good part of it has come then: if many
+ * bodies took memory piece by piece, all of it might be taken with none of them complete. False: there is none. */
+static bool add_piece(http_conn *c, const char *piece, size_t n)
 {
-    bool is_begun = c->x.head.framing == HTTP_LENGTH && c->x.body.bytes.len > SENT_BEFORE_ALL_IS_RESERVED;
-    return !is_begun || charged_buf_reserve(&c->x.body, (size_t)c->x.head.length);
+    charged_buf *body = &c->x.body;
+    bool is_begun = c->x.head.framing == HTTP_LENGTH && body->bytes.len + n > SENT_BEFORE_ALL_IS_RESERVED;
+    return (!is_begun || charged_buf_reserve(body, (size_t)c->x.head.length)) &&
+           charged_buf_add(body, piece, n, expected_body(c));
 }
 
 /* Uses bytes of a body. Returns whether more must come. */
@@ -533,7 +535,7 @@ static bool use_body(http_conn *c, const char *data, size_t n, size_t *used)
         fail(c, &f);
     else if (step == HTTP_BODY_PIECE && n_piece > x->max_body - x->body.bytes.len)
         too_large(c);
-    else if (step == HTTP_BODY_PIECE && !(charged_buf_add(&x->body, piece, n_piece, expected_body(c)) && make_room(c)))
+    else if (step == HTTP_BODY_PIECE && !add_piece(c, piece, n_piece))
         no_memory(c);
     return step == HTTP_BODY_MORE;
 }

@@ -162,6 +162,30 @@ static void test_parts(void **state)
     free(b);
 }
 
+/* Large buffers have half of it, but a user's equal share of that half is its own, however much others took piece by
+ * piece. */
+static void test_large_parts(void **state)
+{
+    (void)state;
+    shared_budget *b = XNEW(shared_budget);
+    shared_budget_init(b, 160000);
+    budget *greedy = shared_budget_part(b, "greedy"), *other = shared_budget_part(b, "other");
+    charged_buf large = {.of = greedy};
+    assert_false(charged_buf_reserve(&large, 60000)); /* three quarters of the half */
+    assert_true(charged_buf_reserve(&large, 59000));
+    while (budget_take(greedy, 1000))
+        ;
+    assert_true(b->whole.used > 80000);
+    charged_buf others = {.of = other};
+    assert_false(charged_buf_reserve(&others, 27000));
+    assert_true(charged_buf_reserve(&others, 26000)); /* a third of the half */
+    charged_buf_free(&large);
+    charged_buf_free(&others);
+    budget_give(greedy, greedy->used);
+    assert_int_equal(b->whole.used, 0);
+    free(b);
+}
+
 /* A growing one never owes more than twice what it has, nor more than it will have. */
 static void test_growth(void **state)
 {
@@ -203,9 +227,9 @@ static void test_json_within(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_short_pass), cmocka_unit_test(test_nobody_starves),
-                                       cmocka_unit_test(test_random),     cmocka_unit_test(test_wakes),
-                                       cmocka_unit_test(test_budget),     cmocka_unit_test(test_parts),
-                                       cmocka_unit_test(test_growth),     cmocka_unit_test(test_json_within)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_short_pass),  cmocka_unit_test(test_nobody_starves), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_wakes),       cmocka_unit_test(test_budget),         cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_large_parts), cmocka_unit_test(test_growth),         cmocka_unit_test(test_json_within)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
