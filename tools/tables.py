@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/results from CSV files, so that no figure is copied by hand.
+"""Writes the tables of the README and of docs/results from CSV files, so that no figure is copied by hand.
 
     tools/tables.py [DATA]              prints every table whose files are there (DATA: docs/results/data)
-    tools/tables.py --write             puts them into docs/results/README.md, each below its line "<!-- table: NAME -->"
+    tools/tables.py --write             puts them into both pages, each below its line "<!-- table: NAME -->"
     tools/tables.py --check             fails where that would change something
 
 DATA may also be the folder that tools/gpu/bench.sh has filled; the figures of others (*-peers.csv) are in docs/results/data.
 """
 import csv
 import re
+import statistics
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "docs/results/data"
-PAGE = ROOT / "docs/results/README.md"
+PAGES = (ROOT / "README.md", ROOT / "docs/results/README.md")
 SHAPES = {"llama2-7b": "7B", "llama3-8b": "8B", "qwen2.5-7b": "Qwen", "llama2-13b": "13B"}
 
 
@@ -67,6 +68,55 @@ def engines(data):
             rates = [value(peers, "tokens_per_s", system=system, model=shape, experiment="decodes", workload=w) for w in workloads]
             table.append([system] + [whole(rate) for rate in rates])
     return markdown(["", "no adapter", "1 adapter", "8 adapters", "32 adapters"], table)
+
+
+def front(data):
+    """Llama-2-7B of the same table, the best of each system's settings."""
+    ours, peers = read(data / "engines-llama2-7b.csv"), read(DATA / "engines-peers.csv")
+    workloads = ("none", "identical", "uniform", "distinct")
+    table = [["**punica**"] + [f"**{whole(value(ours, 'tokens_per_s', workload=w))}**" for w in workloads]]
+    for system, name in (("vLLM", "vLLM 0.26 (the better of its settings)"), ("Transformers + PEFT", "Transformers 5.17 + PEFT 0.21")):
+        rates = [[float(r["tokens_per_s"]) for r in peers if r["system"].startswith(system) and r["workload"] == w and r["model"] == "llama2-7b"
+                  and r["experiment"] == "decodes" and r["tokens_per_s"]] for w in workloads]
+        table.append([name] + [whole(max(rate, default=None)) for rate in rates])
+    table.append(["SGLang, LoRAX"] + ["not measured"] * len(workloads))
+    return markdown(["tokens/s on one H200, 32 requests at a time", "no adapter", "1 adapter", "8 adapters", "32 adapters"], table)
+
+
+CPU_MODELS = {"small": "28 million parameters", "tinyllama-1.1b": "TinyLlama-1.1B"}
+
+
+def median(rows, column, **wanted):
+    """The median of a column over all rows that have the wanted values, or None."""
+    found = [float(row[column]) for row in rows if all(row[k] == str(v) for k, v in wanted.items())]
+    return statistics.median(found) if found else None
+
+
+def cpu(data):
+    """Tokens a second on the CPU beside llama.cpp, HTTP on both sides."""
+    table = []
+    for shape, name in CPU_MODELS.items():
+        rows = read(data / f"cpu-{shape}.csv")
+        for system in ("punica", "llama.cpp"):
+            at = {"system": system, "prompt_len": 32, "gen_len": 64}
+            rates = [median(rows, "tokens_per_s", requests=64, at_once=32, adapters=n, **at) for n in (0, 1, 8, 64)]
+            rates.append(median(rows, "tokens_per_s", at_once=1, adapters=0, **at))
+            bold = "**" if system == "punica" else ""
+            table.append([f"{bold}{name + ': ' if bold else ''}{system}{bold}"] + [bold * (rate is not None) + digits(rate) + bold * (rate is not None) for rate in rates])
+    return markdown(["tokens/s on two CPU cores", "no adapter", "1 adapter", "8 adapters", "64 adapters", "one request alone"], table)
+
+
+def burst(data):
+    """Requests that come all at once, on the CPU, beside llama.cpp: when they have their first tokens."""
+    table = []
+    for shape, requests, prompt_len, adapters in (("small", 32, 32, 0), ("small", 32, 97, 0), ("small", 17, 211, 0), ("small", 32, 32, 32),
+                                                  ("tinyllama-1.1b", 32, 32, 0), ("tinyllama-1.1b", 9, 201, 0)):
+        rows = read(data / f"cpu-{shape}.csv")
+        at = {"requests": requests, "at_once": requests, "prompt_len": prompt_len, "gen_len": 64, "adapters": adapters}
+        table.append([CPU_MODELS[shape], f"{requests} x {prompt_len}" + (f", {adapters} adapters" if adapters else "")] +
+                     [", ".join(digits(median(rows, column, system=system, **at)) for system in ("punica", "llama.cpp"))
+                      for column in ("first_last_s", "first_median_s", "seconds")])
+    return markdown(["", "requests x tokens of a prompt", "the last first token, s: punica, llama.cpp", "the median one", "all done"], table)
 
 
 def steps(data):
@@ -180,8 +230,8 @@ def beside(data):
                      "99 %"], table)
 
 
-TABLES = {"engines": engines, "steps": steps, "prompts": prompts, "operator": operator, "grid": grid, "grid-contexts": grid_contexts,
-          "grid-mixed": grid_mixed, "beside": beside}
+TABLES = {"front": front, "cpu": cpu, "burst": burst, "engines": engines, "steps": steps, "prompts": prompts, "operator": operator, "grid": grid,
+          "grid-contexts": grid_contexts, "grid-mixed": grid_mixed, "beside": beside}
 
 
 def make_tables(data, tell):
@@ -216,12 +266,14 @@ def main():
         for name, lines in make_tables(Path(how) if how else DATA, tell=True).items():
             print(f"<!-- table: {name} -->", *lines, "", sep="\n")
         return
-    before = PAGE.read_text().splitlines()
-    after = with_tables(before, make_tables(DATA, tell=how == "--write"))
-    if how == "--write":
-        PAGE.write_text("\n".join(after) + "\n")
-    elif after != before:
-        sys.exit(f"{PAGE.relative_to(ROOT)} does not have the figures of its data: run tools/tables.py --write")
+    tables = make_tables(DATA, tell=how == "--write")
+    for page in PAGES:
+        before = page.read_text().splitlines()
+        after = with_tables(before, tables)
+        if how == "--write":
+            page.write_text("\n".join(after) + "\n")
+        elif after != before:
+            sys.exit(f"{page.relative_to(ROOT)} does not have the figures of its data: run tools/tables.py --write")
 
 
 if __name__ == "__main__":
