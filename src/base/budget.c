@@ -55,9 +55,9 @@ static bool is_within_share(budget *p, size_t limit, size_t n)
     return n <= equal && mine <= equal - n;
 }
 
-/* Takes n bytes from b as long as no more than `quarters` quarters of the whole are taken. A part has the last quarter
- * of these for its equal share only. For its share it has all that is for new work, also if it takes a large buffer: else
- * many small ones of another might keep it out. */
+/* Takes n bytes from b as long as no more than `quarters` quarters of the whole are taken. A part may take the last
+ * quarter of these only within its equal share. Within it a part may take a large buffer from all that is for new work:
+ * else many small buffers of another might keep it out. */
 static bool take_quarters(budget *b, int quarters, size_t n)
 {
     if (!b)

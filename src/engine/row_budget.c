@@ -14,7 +14,8 @@ static const double ALONE = 2;   /* times the target that a step may take while 
  * with 0.05 3 % sooner (docs/lab/cpu.md). The target is kept all the same where it leaves prompts ENOUGH of a step. */
 static const double OVERHEAD_SHARE = 0.05, ENOUGH = 0.75;
 
-/* Seconds beyond which no step is made longer: new requests wait meanwhile, and a silent worker is taken to be faulty. */
+/* Seconds beyond which no step is made longer: new requests wait meanwhile, and a silent worker is taken to be
+ * faulty. */
 static const double LONGEST = 2;
 enum { FEW_ROWS = 16 }; /* fewer are not worth a place in a step unless they end a prompt */
 
