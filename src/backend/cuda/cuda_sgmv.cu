@@ -107,7 +107,8 @@ static void run_shrink(const launch_context &on, const sgmv_tiles &t, float *v, 
         run_prompt_shrink(on, t, v, v_cols, x, in, site);
         return;
     }
-    int log2_min_blocks = shrink_log2_min_blocks(on, t.max_tiles), cluster = log2_min_blocks > 0 ? SHRINK_CLUSTER : 1,
+    /* In clusters even where max_tiles leaves a tile one block: a batch of fewer tiles can then split k. */
+    int cluster = on.arch >= 90 ? SHRINK_CLUSTER : 1, log2_min_blocks = shrink_log2_min_blocks(on, t.max_tiles),
         blocks = t.max_tiles << log2_min_blocks;
     int n_rank_groups = (v_cols + RANK_GROUP - 1) / RANK_GROUP, slices = t.heavy ? HEAVY_GRID_Z : on.n_sms / blocks;
     dim3 grid((unsigned)cluster, (unsigned)((blocks + cluster - 1) / cluster),
