@@ -6,7 +6,9 @@
 
 #include "base/mem.h"
 
-enum { YOUNG_DECODES = 16 }; /* that a stream has before it is an elder for every prompt (row_budget.h) */
+/* Seconds of steps after its first decode from which on a stream is an elder for every prompt (row_budget.h): eight of
+ * the longest steps, in which some 3000 rows of a 1.1B model are computed on two cores. */
+static const double YOUNG_SECONDS = 16;
 
 typedef struct {
     admission_item **at;
@@ -23,6 +25,7 @@ struct admission {
     admission_rows *prefill, *decode; /* [max_batch] of the step that was chosen */
     row_budget budget;
     double fetch_seconds; /* of a page from the host */
+    double step_seconds;  /* of all steps so far */
     int pages_peak;
     uint64_t n_admitted, evictions, failures;
 };
@@ -294,7 +297,7 @@ static void choose_decodes(const admission *a, admission_step *step)
             continue;
         if (it->n_admitted_before == 0) {
             it->n_admitted_before = a->n_admitted;
-            it->first_decode = it->n_done;
+            it->decodes_since = a->step_seconds;
         }
         step->decode[step->n_decodes++] = (admission_rows){it, 1, true};
         step->work.n_decodes++;
@@ -303,14 +306,14 @@ static void choose_decodes(const admission *a, admission_step *step)
 }
 
 /* Returns whether a decode of the step is an elder's for this prompt: of a stream that ran before the prompt was
- * admitted, or is no longer young, so that a burst of prompts holds up others that came with it only for a few tokens.
+ * admitted, or is no longer young, so that a burst of prompts holds up others that came with it only for a while.
  * The first stream of a burst is not an elder if the others are admitted before its first decode. A request that was
  * evicted or moved begins anew. */
-static bool has_elders(const admission_step *step, const admission_item *prompt)
+static bool has_elders(const admission *a, const admission_step *step, const admission_item *prompt)
 {
     for (int i = 0; i < step->n_decodes; i++) {
         const admission_item *it = step->decode[i].item;
-        if (it->n_admitted_before < prompt->number || it->n_done - it->first_decode >= YOUNG_DECODES)
+        if (it->n_admitted_before < prompt->number || a->step_seconds - it->decodes_since >= YOUNG_SECONDS)
             return true;
     }
     return false;
@@ -324,7 +327,7 @@ static void choose_prompts(const admission *a, admission_step *step)
         int pending = n_pending(it), room = it->is_scored && scored_left < rows_left ? scored_left : rows_left;
         if (pending < 2 || room == 0 || !kv_pool_has_arrived(a->pool, &it->kv))
             continue;
-        step->work.has_elders = has_elders(step, it);
+        step->work.has_elders = has_elders(a, step, it);
         int n = row_budget_add_rows(&a->budget, &step->work, it->n_done, pending < room ? pending : room);
         if (n == 0)
             return; /* no later prompt may overtake it */
@@ -345,6 +348,7 @@ admission_step admission_choose_rows(admission *a)
 void admission_learn(admission *a, const step_work *w, double seconds)
 {
     row_budget_learn(&a->budget, w, seconds);
+    a->step_seconds += seconds > 0 ? seconds : 0;
 }
 
 void admission_forget(admission *a)

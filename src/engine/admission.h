@@ -29,7 +29,7 @@ typedef struct {
     kv_key root;                /* what else its keys and values depend on (kv_pool.h) */
     uint64_t number;            /* of its admission, from 1. Admission's */
     uint64_t n_admitted_before; /* its first decode, itself included; 0: it has had none. Admission's */
-    int first_decode;           /* n_done at that. Admission's */
+    double decodes_since;       /* the seconds of all steps before that. Admission's */
     int n_cached;               /* tokens that were in the cache when it was admitted. Admission's */
     int n_tokens;               /* prompt and output so far */
     int in_flight;              /* 1: one more has been drawn whose value is not known yet */

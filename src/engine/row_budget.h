@@ -1,9 +1,9 @@
 /* row_budget.h - how many rows of prompts a step may have
  *
  * Running streams get one token a step, and prompts computed in the same step make them wait: streams that ran before
- * the prompt was admitted (elders) no longer than the target; streams that began later may wait longer for their first
- * few tokens, so that all prompts of a burst have their first tokens soon. How long a step takes is learnt from the
- * last few dozen that were measured:
+ * the prompt was admitted (elders) no longer than the target; streams that began later may wait longer for their tokens
+ * in their first seconds, so that all prompts of a burst have their first tokens soon. How long a step takes is learnt
+ * from the last few dozen that were measured:
  *
  *   seconds = fixed + a * decodes + b * positions they read                                 every step
  *           + fixed + c * rows of prompts + d * positions these rows read, each by itself   a step with prompts

@@ -434,25 +434,29 @@ static void a_burst_is_computed_before_its_streams(void **state)
     stop();
 }
 
-/* Nobody who came with a burst is held up for more than a few tokens. */
+/* Nobody who came with a burst is held up for more than 16 s. */
 static void a_stream_is_not_young_for_long(void **state)
 {
     (void)state;
-    start((admission_limits){8, 4096, 4096, 0.1}, 1000, 4);
+    start((admission_limits){8, 4096, 4096, 0.1}, 3000, 4);
     add(0, 0, NULL, 20);
-    add(1, 1, NULL, 7000);
-    add(2, 2, NULL, 7000);
+    add(1, 1, NULL, 17000);
+    add(2, 2, NULL, 17000);
     admission_admit(a, false);
-    int n_old = 0;
-    for (; item[2].n_tokens == 7000; n_old += item[0].n_tokens > 20 + 17) {
+    int n_young = 0, n_old = 0;
+    for (double decoded = 0; item[2].n_tokens == 17000;) { /* seconds since the first decode was chosen */
         admission_step s = admission_choose_rows(a);
-        bool is_young = item[0].n_tokens <= 20 + 16;
+        bool is_young = decoded < 16;
+        double seconds = s.work.n_decodes * 0.04 + s.work.n_rows * 1e-3;
         assert_int_equal(s.work.has_elders, !is_young);
         assert_true(is_young || s.work.n_rows <= 60);
-        admission_learn(a, &s.work, s.work.n_decodes * 0.04 + s.work.n_rows * 1e-3);
+        admission_learn(a, &s.work, seconds);
+        decoded += s.n_decodes ? seconds : 0;
+        n_young += s.n_decodes && is_young;
+        n_old += !is_young;
         step();
     }
-    assert_true(n_old > 10);
+    assert_true(n_young > 10 && n_old > 10);
     stop();
 }
 
