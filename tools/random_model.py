@@ -6,6 +6,7 @@ a model of real size loads:
 
     tools/random_model.py --shape demo --adapters 6 --out DIR      DIR/model, DIR/adapters/*
     tools/random_model.py --shape tinyllama-1.1b --tokens 128000 --out DIR
+    tools/random_model.py --shape llama2-7b --adapters 128 --rank 16 --repeat --out DIR       24 GB
 """
 import argparse
 import json
@@ -18,10 +19,35 @@ SHAPES = {  # layers, hidden, heads, kv heads, head dim, ffn, vocab
     "demo": (4, 256, 8, 4, 32, 704, 384),
     "small": (8, 512, 8, 4, 64, 1408, 4096),
     "tinyllama-1.1b": (22, 2048, 32, 4, 64, 5632, 32000),
+    "llama2-7b": (32, 4096, 32, 32, 128, 11008, 32000),
 }
 
 
-def write_safetensors(path, tensors, rng, spread):
+class Numbers:
+    """Normally distributed numbers in F16, as bytes. With repeat, four million are drawn once for each spread, and repeated from a random place on."""
+
+    DRAWN = 1 << 22
+
+    def __init__(self, seed, repeat):
+        self.rng, self.repeat, self.drawn = np.random.default_rng(seed), repeat, {}
+
+    def draw(self, n, spread):
+        return (self.rng.standard_normal(n, np.float32) * spread).astype(np.float16).tobytes()
+
+    def write(self, file, n, spread):
+        if not self.repeat:
+            file.write(self.draw(n, spread))
+            return
+        if spread not in self.drawn:
+            self.drawn[spread] = memoryview(self.draw(self.DRAWN, spread))
+        at = int(self.rng.integers(self.DRAWN))
+        while n > 0:
+            end = min(self.DRAWN, at + n)
+            file.write(self.drawn[spread][2 * at:2 * end])
+            n, at = n - (end - at), 0
+
+
+def write_safetensors(path, tensors, numbers, spread):
     """tensors: name -> shape. F16, drawn and written one at a time, so any size fits in memory."""
     header, at = {}, 0
     for name, shape in tensors.items():
@@ -33,10 +59,14 @@ def write_safetensors(path, tensors, rng, spread):
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for name, shape in tensors.items():
-            w = np.ones(shape, np.float32) if len(shape) == 1 else rng.standard_normal(shape, np.float32) * spread(shape)
-            if name == "lm_head.weight":
-                w[:256] = 0  # a logit of 0 is never the largest: single bytes are not drawn, only syllables
-            f.write(w.astype(np.float16).tobytes())
+            n = int(np.prod(shape))
+            if len(shape) == 1:
+                f.write(np.ones(n, np.float16).tobytes())
+                continue
+            if name == "lm_head.weight":    # a logit of 0 is never the largest: single bytes are not drawn, only syllables
+                f.write(bytes(2 * 256 * shape[1]))
+                n -= 256 * shape[1]
+            numbers.write(f, n, spread(shape))
 
 
 def model_tensors(layers, hidden, heads, kv, dim, ffn, vocab):
@@ -98,10 +128,10 @@ def write_tokenizer(path, n_tokens, rng):
     return end
 
 
-def write_model(path, shape, n_tokens, rng):
+def write_model(path, shape, n_tokens, numbers):
     layers, hidden, heads, kv, dim, ffn, vocab = shape
     path.mkdir(parents=True)
-    end = write_tokenizer(path, n_tokens, rng)
+    end = write_tokenizer(path, n_tokens, numbers.rng)
     (path / "config.json").write_text(json.dumps({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": hidden,
         "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv,
@@ -109,10 +139,10 @@ def write_model(path, shape, n_tokens, rng):
         "rope_theta": 10000.0, "tie_word_embeddings": False, "torch_dtype": "float16", "eos_token_id": end}, indent=1))
     (path / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
     tensors = model_tensors(layers, hidden, heads, kv, dim, ffn, max(vocab, n_tokens))
-    write_safetensors(path / "model.safetensors", tensors, rng, lambda s: 1.2 / np.sqrt(s[1]))
+    write_safetensors(path / "model.safetensors", tensors, numbers, lambda s: 1.2 / np.sqrt(s[1]))
 
 
-def write_adapter(path, shape, rank, rng):
+def write_adapter(path, shape, rank, numbers):
     layers, hidden, heads, kv, dim, ffn, _ = shape
     path.mkdir(parents=True)
     tensors = {}
@@ -121,7 +151,7 @@ def write_adapter(path, shape, rank, rng):
             p = f"base_model.model.model.layers.{i}.{name}."
             tensors[p + "lora_A.weight"] = (rank, cols)
             tensors[p + "lora_B.weight"] = (rows, rank)
-    write_safetensors(path / "adapter_model.safetensors", tensors, rng, lambda s: 0.7 / np.sqrt(s[1]))
+    write_safetensors(path / "adapter_model.safetensors", tensors, numbers, lambda s: 0.7 / np.sqrt(s[1]))
     targets = [n.split(".")[1] for n in projections(hidden, heads, kv, dim, ffn)]
     (path / "adapter_config.json").write_text(json.dumps({
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": rank, "lora_dropout": 0.0, "bias": "none",
@@ -131,16 +161,18 @@ def write_adapter(path, shape, rank, rng):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="demo")
-    parser.add_argument("--adapters", type=int, default=0, help="how many, of ranks 4, 8, 16, 32 in turn")
+    parser.add_argument("--adapters", type=int, default=0, help="how many")
+    parser.add_argument("--rank", type=int, help="of the adapters (4, 8, 16 and 32 in turn)")
     parser.add_argument("--tokens", type=int, default=384, help="entries of the tokenizer")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--repeat", action="store_true", help="repeat four million numbers: as fast as files can be written")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args()
-    rng = np.random.default_rng(args.seed)
-    write_model(args.out / "model", SHAPES[args.shape], args.tokens, rng)
+    numbers = Numbers(args.seed, args.repeat)
+    write_model(args.out / "model", SHAPES[args.shape], args.tokens, numbers)
     for i in range(args.adapters):
-        rank = (4, 8, 16, 32)[i % 4]
-        write_adapter(args.out / "adapters" / f"adapter-{i + 1}", SHAPES[args.shape], rank, rng)
+        rank = args.rank or (4, 8, 16, 32)[i % 4]
+        write_adapter(args.out / "adapters" / f"adapter-{i + 1}", SHAPES[args.shape], rank, numbers)
 
 
 if __name__ == "__main__":
