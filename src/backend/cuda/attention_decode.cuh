@@ -23,8 +23,8 @@
 #include "backend/cuda/cluster.cuh"
 
 enum {
-    HEADS_PER_ITEM = 8, /* query heads of a work item at most: the columns of mma.m16n8k16 */
-    DECODE_MAX_WARPS = 8,
+    HEADS_PER_ITEM = 8,   /* query heads of a work item at most: the columns of mma.m16n8k16 */
+    DECODE_MAX_WARPS = 8, /* of a block; no measurement is kept */
 };
 /* The most warps of a cluster and KV splits of a sequence: a merge gives each state a lane of a warp. */
 enum { CLUSTER_MAX_WARPS = 32, MAX_KV_SPLITS = 32 };

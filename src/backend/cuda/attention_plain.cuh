@@ -6,7 +6,10 @@
 
 #include "backend/cuda/attention.cuh"
 
-enum { PLAIN_WARPS = 4, PLAIN_MAX_HEAD_DIM = 256 };
+enum {
+    ATTENTION_PLAIN_WARPS = 4, /* of a block; no measurement is kept */
+    ATTENTION_PLAIN_MAX_HEAD_DIM = 256,
+};
 
 /* Returns number i of the key or value at `row`. */
 template <bool F8, typename T> __device__ __forceinline__ float kv_number(const char *row, float scale, int i)
@@ -21,7 +24,7 @@ template <bool F8, typename T> __device__ __forceinline__ float kv_number(const 
 template <bool F8, typename T>
 __device__ void attend_row(const attention_call<T> &a, const int *pages, int row, int position, int head)
 {
-    constexpr int MOST = PLAIN_MAX_HEAD_DIM / 32;
+    constexpr int MOST = ATTENTION_PLAIN_MAX_HEAD_DIM / 32;
     int lane = threadIdx.x % 32, n = a.h.head_dim;
     const T *query = a.qkv + (size_t)row * a.qkv_cols + (size_t)head * n;
     T *y = a.y + ((size_t)row * a.h.n_heads + head) * n;
@@ -59,11 +62,11 @@ __device__ void attend_row(const attention_call<T> &a, const int *pages, int row
 /* Decodes. A warp has one split and head: for a row's first split it computes the whole row, for others nothing. No
  * shared memory. */
 template <typename T, bool F8>
-static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(attention_call<T> a)
+static __global__ void __launch_bounds__(ATTENTION_PLAIN_WARPS * 32) plain_decode_kernel(attention_call<T> a)
 {
     wait_for_previous();
     let_next_start();
-    int work = (int)blockIdx.x * PLAIN_WARPS + (int)threadIdx.x / 32;
+    int work = (int)blockIdx.x * ATTENTION_PLAIN_WARPS + (int)threadIdx.x / 32;
     int item = work / a.h.n_heads, head = work % a.h.n_heads;
     if (item >= a.s.n[COUNT_DECODE_SPLITS] || a.s.decode[item].index > 0)
         return;
@@ -71,9 +74,10 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(a
     attend_row<F8>(a, a.s.page + it.pages, it.row, it.len - 1, head);
 }
 
-/* Prefills. A block owns one prefill_tile and head, a warp every PLAIN_WARPS-th row of it. No shared memory. */
+/* Prefills. A block owns one prefill_tile and head, a warp every ATTENTION_PLAIN_WARPS-th row of it. No shared
+ * memory. */
 template <typename T, bool F8>
-static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_prefill_kernel(attention_call<T> a)
+static __global__ void __launch_bounds__(ATTENTION_PLAIN_WARPS * 32) plain_prefill_kernel(attention_call<T> a)
 {
     wait_for_previous();
     let_next_start();
@@ -81,7 +85,7 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_prefill_kernel(
     if (item >= a.s.n[COUNT_PREFILL_TILES])
         return;
     prefill_tile it = a.s.prefill[item];
-    for (int i = (int)threadIdx.x / 32; i < it.n_rows; i += PLAIN_WARPS)
+    for (int i = (int)threadIdx.x / 32; i < it.n_rows; i += ATTENTION_PLAIN_WARPS)
         attend_row<F8>(a, a.s.page + a.s.page_indptr[it.seq], it.row + i, a.s.position[it.row + i], blockIdx.x);
 }
 

@@ -6,7 +6,7 @@
 #include "backend/group.h"
 
 /* One-shot ops: all ranks can read each other's memory, and each reads every part and adds up for itself. */
-enum { ONE_SHOT_ROWS = 256 }; /* the most rows of a one-shot op */
+enum { ONE_SHOT_ROWS = 256 }; /* the most rows of a one-shot op; no measurement is kept */
 
 /* A barrier of all ranks for each row. It has memory on every rank, to which all ranks can write. */
 typedef struct {

@@ -27,7 +27,7 @@
 typedef struct { int row, len, fresh, pages, from, to, index, count; } decode_split;
 
 /* A query tile: up to cuda_prefill_rows() adjacent rows of one prefill. Tiles that see the most positions come
- * first. */
+ * first. PREFILL_TILE: the rows in attention_prefill.cuh, of which no measurement is kept. */
 #define PREFILL_TILE 64
 typedef struct { int seq, row, n_rows; } prefill_tile;
 
@@ -70,10 +70,10 @@ typedef struct {
     int page_len;
 } step_shape;
 
-typedef struct step_store step_store;     /* cuda_step.c */
-typedef struct sampler sampler;           /* cuda_sample.cu */
-typedef struct copier copier;             /* cuda_copy.c */
-typedef struct linear_plans linear_plans; /* cuda_linear.cu */
+typedef struct step_store step_store;       /* cuda_step.c */
+typedef struct sampler sampler;             /* cuda_sample.cu */
+typedef struct copier copier;               /* cuda_copy.c */
+typedef struct skinny_limits skinny_limits; /* cuda_linear.cu */
 
 typedef struct {
     backend base;
@@ -99,7 +99,7 @@ typedef struct {
     void *unpacked;    /* [FP8_SCRATCH] or NULL while there are no F8 weights: staging for their upload, and 16-bit
                         * copies of parts of them for cuBLASLt */
     struct blas *blas; /* cuda_blas.c */
-    linear_plans *plans;
+    skinny_limits *skinny_limits;
     void *encode_map; /* the driver's cuTensorMapEncodeTiled; NULL except on Hopper */
 
     int v_expected;            /* arrivals that the latest fused shrink will make; 0: they are not counted */
@@ -111,8 +111,12 @@ typedef struct {
     copier *copier;
 } cuda_backend;
 
-#define FUSED_ROWS 64  /* rows that linear_skinny.cuh multiplies at once */
-#define HEAVY_RANKS 96 /* of all parts of a site: see HEAVY_GRID_Z (cuda_sgmv.cu) and SLICED_ROWS (cuda_step.c) */
+/* Rows that linear_skinny.cuh multiplies at once. For 65 and 96 rows cuBLASLt was the same within 1 %, for 128 faster
+ * (docs/lab/decode-grid.md). */
+#define FUSED_ROWS 64
+/* Of all parts of a site: see HEAVY_GRID_Z (cuda_sgmv.cu) and SLICED_ROWS (cuda_step.c). No measurement is kept. */
+#define HEAVY_RANKS 96
+/* With 16, 32 and 64 MB a step with a prompt of 256 tokens took 9 to 57 % longer (docs/lab/fp8.md). */
 #define FP8_SCRATCH ((size_t)128 << 20)
 
 /* Returns whether an F8 matrix of this shape is stored in slabs (fp8.cuh). */
@@ -123,7 +127,7 @@ static inline bool cuda_fp8_in_slabs(int rows, int cols)
 
 /* A fused shrink splits the input dimension (split-K), and the expand adds up the partial sums, which are scaled
  * already, in order: v[row, r] = sum over s < sgmv_splits(in) of v_partials[s][row][r]. A split has at least 256
- * inputs, unless there are fewer. */
+ * inputs, unless there are fewer. No measurement of the two numbers is kept. */
 #define SGMV_SPLITS 8
 
 static inline int sgmv_splits(int in)
@@ -197,7 +201,8 @@ int cuda_decode_max_splits(void);
 /* Returns the most KV splits of an invocation up to this extent. */
 int cuda_decode_splits(const extent *);
 /* Return the number of head groups, hence work items, per split; and the number of clusters that run the work items of
- * an invocation of cu->shape, at most DECODE_CLUSTERS_PER_SM per SM. */
+ * an invocation of cu->shape, at most DECODE_CLUSTERS_PER_SM per SM: as many blocks as fit an SM of Hopper where they
+ * need least shared memory, for F8 heads of 64 that do not share keys. */
 enum { DECODE_CLUSTERS_PER_SM = 4 };
 int cuda_decode_head_groups(heads);
 int cuda_decode_clusters(const cuda_backend *cu);

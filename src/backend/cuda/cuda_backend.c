@@ -14,11 +14,11 @@
 
 #include "base/mem.h"
 
-#define STAGING_BYTES ((size_t)16 << 20)
+#define STAGING_BYTES ((size_t)16 << 20) /* of each of two; no measurement is kept */
 #define MIB (1024.0 * 1024.0)
-#define MAX_HEAD_DIM 256
-#define MAX_VOCAB 262144               /* the most that a single block can sample from (cuda_sample.cu) */
-#define MIN_SHARED ((size_t)164 << 10) /* of an SM, which attention's grids assume */
+#define CUDA_MAX_HEAD_DIM 256               /* of attention's kernels */
+#define CUDA_MAX_VOCAB 262144               /* the most that a single block can sample from (cuda_sample.cu) */
+#define CUDA_MIN_SHARED ((size_t)164 << 10) /* of an SM, which attention's grids assume */
 
 /* Returns the bytes of free memory, those that the pool holds and does not use included. */
 static size_t cuda_available(backend *be)
@@ -312,10 +312,10 @@ static void cuda_bind_lora(backend *be, lora *l, void *memory)
 static int cuda_reserve(backend *be, const extent *x, err *e)
 {
     cuda_backend *cu = cuda_of(be);
-    if (x->h.head_dim > MAX_HEAD_DIM)
-        return err_set(e, "heads of %d are not supported on a GPU; %d is the most", x->h.head_dim, MAX_HEAD_DIM);
-    if (x->vocab > MAX_VOCAB)
-        return err_set(e, "a vocabulary of %d is not supported on a GPU; %d is the most", x->vocab, MAX_VOCAB);
+    if (x->h.head_dim > CUDA_MAX_HEAD_DIM)
+        return err_set(e, "heads of %d are not supported on a GPU; %d is the most", x->h.head_dim, CUDA_MAX_HEAD_DIM);
+    if (x->vocab > CUDA_MAX_VOCAB)
+        return err_set(e, "a vocabulary of %d is not supported on a GPU; %d is the most", x->vocab, CUDA_MAX_VOCAB);
     void *old[] = {cu->v_partials, cu->attention_partials};
     for (int i = 0; i < 2; i++)
         if (old[i])
@@ -423,11 +423,11 @@ static int open_device(cuda_backend *cu, err *e)
         return cuda_report(cu, e);
     if (p.major < 8)
         return err_set(e, "GPU %d (%s) is sm_%d%d; sm_80 or newer is needed", cu->device, p.name, p.major, p.minor);
-    if (p.sharedMemPerMultiprocessor < MIN_SHARED)
+    if (p.sharedMemPerMultiprocessor < CUDA_MIN_SHARED)
         return err_set(
             e,
             "GPU %d (%s) has %zu KiB of shared memory to a multiprocessor; %zu are needed (A100, H100 and their like)",
-            cu->device, p.name, p.sharedMemPerMultiprocessor >> 10, MIN_SHARED >> 10);
+            cu->device, p.name, p.sharedMemPerMultiprocessor >> 10, CUDA_MIN_SHARED >> 10);
     cu->arch = 10 * p.major + p.minor;
     cu->n_sms = p.multiProcessorCount;
     snprintf(cu->name, sizeof cu->name, "cuda:%d (%.60s, %s)", cu->device, p.name, dtype_name(cu->base.act));

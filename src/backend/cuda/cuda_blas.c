@@ -10,7 +10,7 @@
 #include "backend/cuda/cuda.h"
 #include "base/mem.h"
 
-#define WORKSPACE ((size_t)32 << 20)
+#define WORKSPACE ((size_t)32 << 20) /* no measurement is kept */
 
 /* The algorithm for products of this size; m is rounded up by rounded_rows(). */
 typedef struct {
@@ -105,7 +105,8 @@ void cuda_blas_close(cuda_backend *cu)
 }
 
 /* Rounds rows up to a number that shares a plan. The plan for more rows than there are may be far from the best: 160
- * rows by that of 192 took 16 to 29 % longer on the products of a layer (docs/lab/decode-grid.md). */
+ * rows by that of 192 took 16 to 29 % longer on the products of a layer (docs/lab/decode-grid.md). Of the step for more
+ * than 1024 rows no measurement is kept. */
 static int rounded_rows(int m)
 {
     int by = m <= 1024 ? 32 : 512;

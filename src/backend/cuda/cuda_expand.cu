@@ -27,9 +27,12 @@
 enum {
     LANE_COLS = 8, /* 16 bytes */
     WARP_COLS = 32 * LANE_COLS,
-    BLOCK_WARPS = 4,
-    MAX_SLICES = 4,
-    /* Blocks of a kernel that an SM runs at once, for __launch_bounds__: */
+    BLOCK_WARPS = 4, /* no measurement is kept of this, NORM_WARPS, SLICED_NORM_WARPS and RANKS */
+    MAX_SLICES = 4,  /* a row's warps are in one block */
+    /* Blocks of a kernel that an SM runs at once, for __launch_bounds__. They cap registers: 7 blocks of 4 warps at 72,
+     * as in the dense product beside them; 4 at 128; 3 of 8 warps at 80; 2 of 16 at 64. SILU_BLOCKS: with 120 registers
+     * a layer was the same within 0.3 %, with 96 it was 1.7 % slower on Distinct (docs/lab/decode-step.md). Of the
+     * others no measurement is kept. */
     ROPE_BLOCKS = 7,
     ROWS_BLOCKS = 7,
     SILU_BLOCKS = 4,
@@ -232,7 +235,7 @@ static __device__ __forceinline__ void add_slices(float (&x)[LANE_COLS], lane_su
 }
 
 /* Returns the slices of a fused kernel of which an SM runs sm_warps warps at once: in heavy batches as many as keep the
- * grid within two waves. tiles: of WARP_COLS columns, across a row. */
+ * grid within two waves (no measurement is kept). tiles: of WARP_COLS columns, across a row. */
 static int slices_for(const cuda_backend *cu, int tiles, int rows, int sm_warps)
 {
     int slices = cu->shape.heavy ? MAX_SLICES : 1;
@@ -438,7 +441,7 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
     cuda_rope_append(be, qkv, h, inv_freq, b, kv, layer);
 }
 
-enum { MAX_CLUSTER = 8 };
+enum { MAX_CLUSTER = 8 }; /* the largest portable cluster size */
 
 /* Returns the smallest cluster whose blocks have at most NORM_WARPS warps for a row of `cols` columns, or
  * SLICED_NORM_WARPS if there are several slices; 0 where it would exceed MAX_CLUSTER. Where the device has clusters it
@@ -644,8 +647,8 @@ template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, te
     int tiles = warps_across(y->cols);
     int slices = slices_for(cu, tiles, y->rows, SILU_BLOCKS * BLOCK_WARPS), rows = BLOCK_WARPS / slices;
     dim3 grid((unsigned)tiles, (unsigned)divide_up(y->rows, rows));
-    /* With more rows, blocks fit beside the dense product only if they have fewer registers. With several slices, 4
-     * rows of B ahead were not tried. */
+    /* With more rows, blocks fit beside the dense product only if they have fewer registers (no measurement of 32 is
+     * kept). With several slices, 4 rows of B ahead were not tried. */
     auto unsliced = y->rows <= 32 ? expand_silu<T, 8, 1> : expand_silu<T, 4, 1>;
     auto kernel = slices == 4 ? expand_silu<T, 8, 4> : slices == 2 ? expand_silu<T, 8, 2> : unsliced;
     launch(context_of(cu), "expand_silu_mul", kernel, grid, 32 * BLOCK_WARPS, 0, y->data, gate_up->data, y->rows,

@@ -1,13 +1,13 @@
 /* cuda_fp8.cu - FP8 weights packed into slabs for the products, and unpacked to 16-bit matrices for cuBLASLt */
 #include "backend/cuda/fp8.cuh"
 
-enum { THREADS = 256 };
+enum { FP8_THREADS = 256 }; /* of a block; no measurement is kept */
 
 /* Packs rows of bytes into slabs. A thread owns 16 columns of a row. */
 template <typename T> static __global__ void pack_slabs(uint8_t *to, const uint8_t *from, int rows, int cols)
 {
     int n_boxes = cols / 64;
-    size_t item = (size_t)blockIdx.x * THREADS + threadIdx.x, n = (size_t)rows * cols / 16;
+    size_t item = (size_t)blockIdx.x * FP8_THREADS + threadIdx.x, n = (size_t)rows * cols / 16;
     if (item >= n)
         return;
     int g = item >> 2 & 7, s = item & 3, box = (int)(item / 32 % n_boxes), slab = (int)(item / 32 / n_boxes);
@@ -20,7 +20,7 @@ template <typename T> static __global__ void pack_slabs(uint8_t *to, const uint8
 template <typename T> static void run_pack(cuda_backend *cu, void *to, const void *from, int rows, int cols)
 {
     size_t n = (size_t)rows * (size_t)cols / 16;
-    pack_slabs<T><<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, cu->uploads>>>(
+    pack_slabs<T><<<(unsigned)((n + FP8_THREADS - 1) / FP8_THREADS), FP8_THREADS, 0, cu->uploads>>>(
         (uint8_t *)to, (const uint8_t *)from, rows, cols);
     cuda_keep(cu, cudaGetLastError(), "FP8 weights");
 }
@@ -37,7 +37,7 @@ static __global__ void unpack_slabs(T *to, const unsigned *from, const float *sc
     wait_for_previous();
     let_next_start();
     int n_boxes = cols / 64;
-    size_t item = (size_t)blockIdx.x * THREADS + threadIdx.x, n = (size_t)rows * cols / 16;
+    size_t item = (size_t)blockIdx.x * FP8_THREADS + threadIdx.x, n = (size_t)rows * cols / 16;
     if (item >= n)
         return;
     int g = item >> 2 & 7, s = item & 3, box = (int)(item / 32 % n_boxes), slab = (int)(item / 32 / n_boxes);
@@ -65,8 +65,8 @@ static void run_unpack(cuda_backend *cu, void *to, const void *from, const float
                        int cols)
 {
     size_t n = (size_t)rows * (size_t)cols / 16;
-    launch(context_of(cu), "FP8 weights", unpack_slabs<T>, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, (T *)to,
-           (const unsigned *)from, scale, n_pieces, rows, cols);
+    launch(context_of(cu), "FP8 weights", unpack_slabs<T>, (unsigned)((n + FP8_THREADS - 1) / FP8_THREADS), FP8_THREADS,
+           0, (T *)to, (const unsigned *)from, scale, n_pieces, rows, cols);
 }
 
 void cuda_fp8_unpack(cuda_backend *cu, void *to, const dense_product *p, int row, int n_rows)

@@ -23,7 +23,7 @@ extern "C" {
 
 enum {
     SKINNY_SHARED = 208 * 1024, /* leaves a few KB of an SM to the small kernels before and after */
-    MAX_STAGE = 16 * 1024,      /* bytes of W in a stage */
+    MAX_STAGE = 16 * 1024,      /* bytes of W in a stage; no measurement is kept of this and MAX_STAGES */
     /* Percent of the ring that is filled before wait_for_previous(); 0, 85 and 100 made a layer 0.9 to 1.0 % slower
      * without adapters (docs/lab/decode-step.md). */
     EARLY_PERCENT = 70,
@@ -31,11 +31,14 @@ enum {
      * rows for o and down were the same within 0.3 % (docs/lab/decode-step.md). */
     MIN_TILE_ROWS = 40,
     FP8_SKINNY_ROWS = 448, /* of x: for more, 16-bit copies of FP8 weights and cuBLASLt are faster (docs/lab/fp8.md) */
-    MAX_SPLITS = 8,
+    MAX_SPLITS = 8,        /* the largest portable cluster size */
     MAX_STAGES = 48,
+    /* Without clusters 1 SM of so many (4 of 132) gets no tile. Not tuned: with tiles on all of them a layer was the
+     * same within 0.3 % (docs/lab/decode-step.md). */
+    SMS_PER_IDLE_SM = 32,
 };
 
-struct linear_plans {
+struct skinny_limits {
     int max_clusters[MAX_SPLITS + 1]; /* by cluster size: how many clusters of any instance of skinny run at once */
 };
 
@@ -71,16 +74,14 @@ static int tile_rows_for(int n, int slots)
 
 /* Chooses the smallest clusters whose tiles have MIN_TILE_ROWS rows or more: a warpgroup multiplies 64 rows in any
  * case. */
-static void choose_tiles(const linear_plans *plans, skinny_job *job)
+static void choose_tiles(const skinny_limits *limits, skinny_job *job)
 {
     for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
-        int slots = plans->max_clusters[splits];
+        int slots = limits->max_clusters[splits];
         if (splits > 1 && (job->n > slots * SKINNY_TILE || job->n_boxes < 4 * splits))
             return;
         job->splits = splits;
-        /* Without clusters 1/32 of the SMs (4 of 132) get no tile. Not tuned: with tiles on all of them a layer was the
-         * same within 0.3 % (docs/lab/decode-step.md). */
-        job->tile_rows = tile_rows_for(job->n, splits == 1 ? slots - slots / 32 : slots);
+        job->tile_rows = tile_rows_for(job->n, splits == 1 ? slots - slots / SMS_PER_IDLE_SM : slots);
         job->n_tiles = divide_up(job->n, job->tile_rows);
         if (job->tile_rows >= MIN_TILE_ROWS)
             return;
@@ -93,7 +94,7 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
 static size_t choose_ring(weights_kind kind, skinny_job *job)
 {
     int overshoot = (64 - job->tile_rows % 64) % 64 * w_row_bytes(kind);
-    int other = partials_bytes(*job) + overshoot + 16 + (job->shrinks ? SHRINK_SHARED : 0);
+    int other = partials_bytes(*job) + overshoot + 16 + (job->shrinks ? RING_BYTES : 0);
     job->boxes = kind == AS_ACT ? 4 : FP8_BOXES;
     while (kind == AS_ACT && job->boxes > 1 &&
            (job->n_boxes / job->splits % job->boxes != 0 || job->boxes * job->tile_rows * BOX_ROW > MAX_STAGE))
@@ -149,7 +150,7 @@ static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny
                                        : slab_map(cu, p, job.boxes, job.tile_rows);
     if (KIND == FP8_BLOCK_SCALES)
         scale_map = scale_map_of(cu, p, job.tile_rows);
-    int clusters = cu->plans->max_clusters[job.splits];
+    int clusters = cu->skinny_limits->max_clusters[job.splits];
     unsigned grid = (unsigned)((job.n_tiles < clusters ? job.n_tiles : clusters) * job.splits);
     unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + (job.shrinks ? 96 : 32));
     launch_clusters(context_of(cu), "linear", skinny<T, M, KIND>, grid, block, shared, (unsigned)job.splits, w_map,
@@ -195,7 +196,7 @@ static void run_skinny(cuda_backend *cu, const dense_product *p, const shrink_jo
     job.paired = p->ldy % 2 == 0 && aligned(p->y, 2 * dtype_size(p->y_type));
     job.wide = p->ldy % 8 == 0 && aligned(p->y, 16);
     job.shrinks = shrink != NULL;
-    choose_tiles(cu->plans, &job);
+    choose_tiles(cu->skinny_limits, &job);
     size_t shared = choose_ring(kind_of(p), &job);
     shrink_job none = {};
     if (cu->base.act == DTYPE_F16)
@@ -211,7 +212,7 @@ static bool fits_skinny(const cuda_backend *cu, const dense_product *p)
 
 /* Plain. */
 
-enum { PLAIN_ROWS = 8, PLAIN_WARPS = 4 };
+enum { LINEAR_PLAIN_ROWS = 8, LINEAR_PLAIN_WARPS = 4 }; /* of a block; no measurement is kept */
 
 /* Returns a weight of any type and layout. */
 template <typename T> static __device__ __forceinline__ float weight_at(const dense_product &p, int row, int col)
@@ -227,7 +228,7 @@ template <typename T> static __device__ __forceinline__ float weight_at(const de
     return __low2float(*(__half2 *)&two) * scale;
 }
 
-/* y = x W^T + bias. A warp owns one row of W and PLAIN_ROWS of x; its lanes go along k. */
+/* y = x W^T + bias. A warp owns one row of W and LINEAR_PLAIN_ROWS of x; its lanes go along k. */
 template <typename T, typename O> static __global__ void plain(dense_product p)
 {
     int m = p.m, n = p.n, k = p.k, ldy = p.ldy;
@@ -235,17 +236,18 @@ template <typename T, typename O> static __global__ void plain(dense_product p)
     O *y = (O *)p.y;
     const float *bias = p.bias;
     wait_for_previous();
-    int col = blockIdx.x * PLAIN_WARPS + threadIdx.x / 32, row = blockIdx.y * PLAIN_ROWS, lane = threadIdx.x & 31;
+    int col = blockIdx.x * LINEAR_PLAIN_WARPS + threadIdx.x / 32, row = blockIdx.y * LINEAR_PLAIN_ROWS,
+        lane = threadIdx.x & 31;
     if (col >= n)
         return;
-    float sum[PLAIN_ROWS] = {};
+    float sum[LINEAR_PLAIN_ROWS] = {};
     for (int i = lane; i < k; i += 32) {
         float weight = weight_at<T>(p, col, i);
-        for (int j = 0; j < PLAIN_ROWS; j++)
+        for (int j = 0; j < LINEAR_PLAIN_ROWS; j++)
             if (row + j < m)
                 sum[j] += weight * to_float(x[(size_t)(row + j) * k + i]);
     }
-    for (int j = 0; j < PLAIN_ROWS; j++) {
+    for (int j = 0; j < LINEAR_PLAIN_ROWS; j++) {
         float total = warp_sum(sum[j]) + (bias ? bias[col] : 0.0f);
         if (lane == 0 && row + j < m)
             y[(size_t)(row + j) * ldy + col] = from_float<O>(total);
@@ -254,11 +256,11 @@ template <typename T, typename O> static __global__ void plain(dense_product p)
 
 template <typename T> static void run_plain(cuda_backend *cu, const dense_product *p)
 {
-    dim3 grid((unsigned)divide_up(p->n, PLAIN_WARPS), (unsigned)divide_up(p->m, PLAIN_ROWS));
+    dim3 grid((unsigned)divide_up(p->n, LINEAR_PLAIN_WARPS), (unsigned)divide_up(p->m, LINEAR_PLAIN_ROWS));
     if (p->y_type == DTYPE_F32)
-        launch(context_of(cu), "linear", plain<T, float>, grid, PLAIN_WARPS * 32, 0, *p);
+        launch(context_of(cu), "linear", plain<T, float>, grid, LINEAR_PLAIN_WARPS * 32, 0, *p);
     else
-        launch(context_of(cu), "linear", plain<T, T>, grid, PLAIN_WARPS * 32, 0, *p);
+        launch(context_of(cu), "linear", plain<T, T>, grid, LINEAR_PLAIN_WARPS * 32, 0, *p);
 }
 
 /* cuBLASLt. */
@@ -422,7 +424,7 @@ void cuda_linear(backend *be, tensor *y, const tensor *x, const linear *w)
     }
 }
 
-enum { SPLIT_K_WARPS = 4 };
+enum { SPLIT_K_WARPS = 4 }; /* of a block; no measurement is kept */
 
 /* The shrink alone. A block owns a tile and a split; its warps take 8 ranks each in turn. */
 template <typename T, bool WIDE> static __global__ void shrink_split_k(shrink_job job)
@@ -499,8 +501,8 @@ template <typename T, int M, weights_kind KIND> static void prepare_skinny(cuda_
         c.numAttrs = 1;
         int n = 0;
         cuda_keep(cu, cudaOccupancyMaxActiveClusters(&n, skinny<T, M, KIND>, &c), "linear");
-        if (n < cu->plans->max_clusters[size])
-            cu->plans->max_clusters[size] = n;
+        if (n < cu->skinny_limits->max_clusters[size])
+            cu->skinny_limits->max_clusters[size] = n;
     }
 }
 
@@ -531,7 +533,7 @@ static int init_skinny(cuda_backend *cu, err *e)
     if (found != cudaDriverEntryPointSuccess)
         return err_set(e, "GPU %d: the driver is too old (no cuTensorMapEncodeTiled)", cu->device);
     for (int size = 1; size <= MAX_SPLITS; size *= 2)
-        cu->plans->max_clusters[size] = INT_MAX;
+        cu->skinny_limits->max_clusters[size] = INT_MAX;
     if (cu->base.act == DTYPE_F16)
         prepare_type<f16>(cu);
     else
@@ -541,7 +543,7 @@ static int init_skinny(cuda_backend *cu, err *e)
 
 int cuda_linear_init(cuda_backend *cu, err *e)
 {
-    cu->plans = XNEW(linear_plans);
+    cu->skinny_limits = XNEW(skinny_limits);
     if (cuda_blas_open(cu, e))
         return -1;
     return cu->arch == 90 ? init_skinny(cu, e) : 0;
@@ -550,5 +552,5 @@ int cuda_linear_init(cuda_backend *cu, err *e)
 void cuda_linear_deinit(cuda_backend *cu)
 {
     cuda_blas_close(cu);
-    free(cu->plans);
+    free(cu->skinny_limits);
 }

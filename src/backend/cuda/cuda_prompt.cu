@@ -27,7 +27,8 @@ static __device__ __forceinline__ expand_part<T> prompt_part(const prompt_expans
 }
 
 /* Returns how many of n strips or heads a block takes in turn, so that v's operands are made once for all of them: up
- * to `most`, halved until there are two waves of blocks. */
+ * to `most`, halved until there are two waves of blocks. With one wave, and loads issued earlier, adapters cost 18.9 ms
+ * instead of 9.8 in a step of 8191 rows (docs/lab/prompts.md). */
 static int per_block(const cuda_backend *cu, int n, int most)
 {
     int each = most, two_waves = 2 * PROMPT_BLOCKS * cu->n_sms;
@@ -36,7 +37,7 @@ static int per_block(const cuda_backend *cu, int n, int most)
     return each;
 }
 
-enum { SILU_STRIPS = 8 }; /* of a block, at most */
+enum { SILU_STRIPS = 8 }; /* of a block, at most; no measurement is kept */
 
 /* y = silu(gate + v0 B0) * (up + v1 B1). Block (i, tile) owns `strips` adjacent strips of a tile, a warp 16 of its
  * rows. Shared memory: v of both parts, 32 KB. */
@@ -90,22 +91,25 @@ bool cuda_prompt_silu_mul(cuda_backend *cu, tensor *gate_up, tensor *y, const ad
     return true;
 }
 
-enum { NORM_WARPS = 8, NORM_ACROSS = NORM_WARPS / TILE_STRIPS };
+enum {
+    PROMPT_NORM_WARPS = 8, /* of a block; no measurement is kept */
+    PROMPT_NORM_ACROSS = PROMPT_NORM_WARPS / TILE_STRIPS,
+};
 
 /* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a tile. Two warps of each of its blocks have
  * the same 16 rows; all such warps of the cluster take the strips of these rows in turn, once to add up and, when the
  * rows' sums of squares are known, once more, from L2, to normalise. Shared: v and sums, 32.5 KB. */
 template <typename T>
-static __global__ void __launch_bounds__(32 * NORM_WARPS, 2)
+static __global__ void __launch_bounds__(32 * PROMPT_NORM_WARPS, 2)
     prompt_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, prompt_expansion e)
 {
-    __shared__ strip_operands kept[NORM_WARPS];
-    __shared__ float sums[NORM_ACROSS][PROMPT_TILE];
+    __shared__ strip_operands kept[PROMPT_NORM_WARPS];
+    __shared__ float sums[PROMPT_NORM_ACROSS][PROMPT_TILE];
     sgmv_tile tile = e.tile[blockIdx.y];
     int across = warp_id() / TILE_STRIPS, row = warp_id() % TILE_STRIPS * STRIP_ROWS, n_rows = tile.n_rows - row,
         g = lane_id() >> 2;
-    int begin = ((int)blockIdx.x * NORM_ACROSS + across) * STRIP_COLS,
-        stride = (int)gridDim.x * NORM_ACROSS * STRIP_COLS;
+    int begin = ((int)blockIdx.x * PROMPT_NORM_ACROSS + across) * STRIP_COLS,
+        stride = (int)gridDim.x * PROMPT_NORM_ACROSS * STRIP_COLS;
     expand_part<T> p = prompt_part<T>(e, tile, 0, row, cols);
     size_t first = (size_t)(tile.row + row) * cols;
     float squares[2] = {}, by[2];
@@ -140,7 +144,7 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 2)
     for (int i = 0; i < 2; i++) {
         float sum = 0.0f;
         for (unsigned peer = 0; peer < gridDim.x; peer++)
-            for (int j = 0; j < NORM_ACROSS; j++)
+            for (int j = 0; j < PROMPT_NORM_ACROSS; j++)
                 sum += load_from_peer(&sums[j][row + g + 8 * i], peer);
         by[i] = 1.0f / sqrtf(sum / cols + eps);
     }
@@ -166,10 +170,10 @@ static void run_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor *x, cons
                      const adapted *a)
 {
     unsigned cluster = cu->arch >= 90 ? PROMPT_CLUSTER : 1;
-    while (cluster > 1 && divide_up(x->cols, NORM_ACROSS * STRIP_COLS) < (int)cluster)
+    while (cluster > 1 && divide_up(x->cols, PROMPT_NORM_ACROSS * STRIP_COLS) < (int)cluster)
         cluster /= 2;
     launch_clusters(context_of(cu), "expand_add_rms_norm", prompt_norm<T>, dim3(cluster, (unsigned)cu->shape.max_tiles),
-                    32 * NORM_WARPS, 0, cluster, y->data, x->data, delta->data, w->data, x->cols, eps,
+                    32 * PROMPT_NORM_WARPS, 0, cluster, y->data, x->data, delta->data, w->data, x->cols, eps,
                     prompt_expansion_of(cu, a));
 }
 
@@ -184,7 +188,7 @@ bool cuda_prompt_add_rms_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor
 
 enum {
     ROPE_HEAD = 2 * STRIP_COLS, /* numbers of a head: a strip, and the one that it is rotated with */
-    ROPE_MAX_HEADS = 32,        /* of a block */
+    ROPE_MAX_HEADS = 32,        /* of a block; no measurement is kept */
     ANGLES_RUN = 20,            /* floats for the cosines and sines of 8 angles: 16, and 4 to spread the banks */
     ANGLES_ROW = 8 * ANGLES_RUN + 16,
 };

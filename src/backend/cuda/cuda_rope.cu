@@ -1,4 +1,6 @@
-/* cuda_rope.cu - head norms, rotary embedding, and appending keys and values to the KvCache */
+/* cuda_rope.cu - head norms, rotary embedding, and appending keys and values to the KvCache
+ *
+ * No measurement is kept of the block sizes, and of the rows from which a thread has four heads. */
 #include "backend/cuda/fp8.cuh"
 
 /* x = x / sqrt(mean(x^2) + eps) * w for each query and key head of each row. A warp owns one head of one row, a lane

@@ -1,7 +1,7 @@
 /* cuda_rows.cu - ops that go row by row: embedding, norms, SiLU-multiply, gather
  *
  * T is the act type; the residual stream and norm weights are floats. A thread owns N numbers of a row at
- * a time: 8 where rows are whole 16-byte vectors, else 1. */
+ * a time: 8 where rows are whole 16-byte vectors, else 1. No measurement of the block sizes is kept. */
 #include "backend/cuda/kernel.cuh"
 
 /* Calls f<T, N>(cu, ...); wide: rows are whole 16-byte vectors. */

@@ -19,7 +19,14 @@ extern "C" {
 #include "base/rng.h"
 }
 
-enum { CLUSTER = 8, WARPS = 16, THREADS = 32 * WARPS, BITS = 8, BINS = 1 << BITS, SAMPLE_SLOTS = 3 };
+enum {
+    SAMPLE_CLUSTER = 8, /* the largest portable cluster size */
+    SAMPLE_WARPS = 16,  /* of a block; no measurement is kept of this and RADIX_BITS */
+    SAMPLE_THREADS = 32 * SAMPLE_WARPS,
+    RADIX_BITS = 8, /* of a weight, found at a time: see find_prefix */
+    RADIX_BINS = 1 << RADIX_BITS,
+    SAMPLE_SLOTS = 3, /* see struct sampler */
+};
 
 typedef unsigned long long word;
 
@@ -43,7 +50,7 @@ typedef struct {
     int vocab, ids_per_warp; /* token ids of a warp */
     const row_spec *spec;    /* [rows] */
     const int *list;
-    float *z;              /* [rows, blocks * WARPS * ids_per_warp]; NULL: in shared memory */
+    float *z;              /* [rows, blocks * SAMPLE_WARPS * ids_per_warp]; NULL: in shared memory */
     sample_result *result; /* [rows] pinned host memory */
     int *drawn;            /* [rows] */
 } sample_job;
@@ -55,12 +62,12 @@ typedef struct {
     int n_ties;
 } prefix;
 
-template <int BLOCKS> struct gather_words { word gathered[2][BLOCKS * WARPS]; };
+template <int BLOCKS> struct gather_words { word gathered[2][BLOCKS * SAMPLE_WARPS]; };
 
 template <int BLOCKS> struct sample_shared {
-    unsigned low[2][BINS], high[2][BINS]; /* a histogram, see find_prefix */
-    double total[BINS];
-    word top[BLOCKS * WARPS][MAX_LOGPROBS]; /* used in block 0 */
+    unsigned low[2][RADIX_BINS], high[2][RADIX_BINS]; /* a histogram, see find_prefix */
+    double total[RADIX_BINS];
+    word top[BLOCKS * SAMPLE_WARPS][MAX_LOGPROBS]; /* used in block 0 */
 };
 
 /* One thread's view of its row. */
@@ -128,7 +135,7 @@ template <int BLOCKS> static __device__ word cluster_max(row_view<BLOCKS> &r, wo
 {
     const word *gathered = all_gather(r, mine);
     word best = 0;
-    for (int i = r.lane; i < BLOCKS * WARPS; i += 32)
+    for (int i = r.lane; i < BLOCKS * SAMPLE_WARPS; i += 32)
         best = gathered[i] > best ? gathered[i] : best;
     return warp_max_word(best);
 }
@@ -137,7 +144,7 @@ template <int BLOCKS> static __device__ double cluster_sum(row_view<BLOCKS> &r, 
 {
     const word *gathered = all_gather(r, (word)__double_as_longlong(mine));
     double sum = 0;
-    for (int i = r.lane; i < BLOCKS * WARPS; i += 32)
+    for (int i = r.lane; i < BLOCKS * SAMPLE_WARPS; i += 32)
         sum += __longlong_as_double((long long)gathered[i]);
     return warp_sum_double(sum);
 }
@@ -176,13 +183,13 @@ template <int BLOCKS> static __device__ void apply_penalties(row_view<BLOCKS> &r
     const row_spec &s = r.spec;
     mask_logits(r, list);
     __syncthreads();
-    for (int i = threadIdx.x; i < s.n_bias; i += THREADS) {
+    for (int i = threadIdx.x; i < s.n_bias; i += SAMPLE_THREADS) {
         int token = list[s.biased + i];
         if (token >= r.base && token < r.end)
             r.z[token - r.base] = __fadd_rn(r.z[token - r.base], __int_as_float(list[s.biased + s.n_bias + i]));
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < s.n_seen; i += THREADS) {
+    for (int i = threadIdx.x; i < s.n_seen; i += SAMPLE_THREADS) {
         int token = list[s.seen + i], count = list[s.seen + s.n_seen + i];
         if (token < r.base || token >= r.end)
             continue;
@@ -193,7 +200,7 @@ template <int BLOCKS> static __device__ void apply_penalties(row_view<BLOCKS> &r
         r.z[token - r.base] = v;
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < s.n_banned; i += THREADS) {
+    for (int i = threadIdx.x; i < s.n_banned; i += SAMPLE_THREADS) {
         int token = list[s.banned + i];
         if (token >= r.base && token < r.end)
             r.z[token - r.base] = -INFINITY;
@@ -273,18 +280,18 @@ static __device__ __forceinline__ double weight_unit(unsigned u)
     return scalbn(1.0, (int)(u >> 23 & ~1u) - 150);
 }
 
-/* Fills the histogram with the weights whose bits under `mask` are `known`, by their next BITS bits, counted or, with
- * mass, summed. Each bin has `copies` slots, which the lanes share among them. A block's sum of 2^18 weights may need
- * 43 bits: the lower 13 bits of each weight and those above are summed apart. */
+/* Fills the histogram with the weights whose bits under `mask` are `known`, by their next RADIX_BITS bits, counted or,
+ * with mass, summed. Each bin has `copies` slots, which the lanes share among them. A block's sum of 2^18 weights may
+ * need 43 bits: the lower 13 bits of each weight and those above are summed apart. */
 template <int BLOCKS>
 static __device__ void fill_bins(row_view<BLOCKS> &r, unsigned *low, unsigned *high, bool mass, unsigned known,
                                  unsigned mask, int shift, int copies)
 {
-    for (int i = threadIdx.x; i < BINS; i += THREADS)
+    for (int i = threadIdx.x; i < RADIX_BINS; i += SAMPLE_THREADS)
         low[i] = high[i] = 0;
     __syncthreads();
     for (int i = r.from + r.lane; i < r.to; i += 32) {
-        unsigned u = __float_as_uint(r.z[i - r.base]), at = (u >> shift) % BINS * copies + r.lane % copies;
+        unsigned u = __float_as_uint(r.z[i - r.base]), at = (u >> shift) % RADIX_BINS * copies + r.lane % copies;
         if ((u & mask) != known)
             continue;
         unsigned whole = mass ? whole_weight(u) : 1;
@@ -306,28 +313,28 @@ template <int BLOCKS> static __device__ double bin_total(const unsigned *low, co
 }
 
 /* Returns the shortest prefix of at least `limit` tokens or, with mass, of at least that much weight. This is a radix
- * select: the smallest weight of the prefix is found BITS bits at a time, from the top. Weights are in [0, 1], where
- * floats sort as their bits do; their first 8 bits are below 64, so the first histogram, in which many weights fall
- * into few bins, has room for four copies. */
+ * select: the smallest weight of the prefix is found RADIX_BITS bits at a time, from the top. Weights are in [0, 1],
+ * where floats sort as their bits do; their first 8 bits are below 64, so the first histogram, in which many weights
+ * fall into few bins, has room for four copies. */
 template <int BLOCKS> static __device__ prefix find_prefix(row_view<BLOCKS> &r, bool mass, double limit)
 {
     sample_shared<BLOCKS> &m = *r.shared;
     double above = 0, under_limit = nextafter(limit, -1.0);
     unsigned known = 0, mask = 0;
-    for (int shift = 32 - BITS; shift >= 0; shift -= BITS) {
-        unsigned *low = m.low[shift / BITS % 2], *high = m.high[shift / BITS % 2];
-        int copies = mask == 0 ? 4 : 1, bins = BINS / copies;
+    for (int shift = 32 - RADIX_BITS; shift >= 0; shift -= RADIX_BITS) {
+        unsigned *low = m.low[shift / RADIX_BITS % 2], *high = m.high[shift / RADIX_BITS % 2];
+        int copies = mask == 0 ? 4 : 1, bins = RADIX_BINS / copies;
         fill_bins(r, low, high, mass, known, mask, shift, copies);
         cluster_arrive();
         cluster_wait();
-        for (int bin = threadIdx.x; bin < bins; bin += THREADS) {
+        for (int bin = threadIdx.x; bin < bins; bin += SAMPLE_THREADS) {
             double unit = mass ? weight_unit(known | (unsigned)bin << shift) : 1;
             m.total[bins - 1 - bin] = unit * bin_total<BLOCKS>(low, high, bin, copies);
         }
         __syncthreads();
         int bin = bins - 1 - first_past(m.total, bins, &above, under_limit);
         known |= (unsigned)bin << shift;
-        mask |= (unsigned)(BINS - 1) << shift;
+        mask |= (unsigned)(RADIX_BINS - 1) << shift;
     }
     float cut = __uint_as_float(known);
     double each = mass ? cut : 1, n = floor((limit - above) / each) - 1;
@@ -413,10 +420,10 @@ template <int BLOCKS> static __device__ int draw_from(row_view<BLOCKS> &r, prefi
     warp_share mine = warp_share_of(r, p);
     double mass = mine.above + (double)p.cut * mine.n_ties, total = 0, start = 0;
     const double *masses = (const double *)all_gather(r, (word)__double_as_longlong(mass));
-    for (int i = r.lane; i < BLOCKS * WARPS; i += 32)
+    for (int i = r.lane; i < BLOCKS * SAMPLE_WARPS; i += 32)
         total += masses[i];
     double left = r.spec.u * warp_sum_double(total);
-    int who = first_past(masses, BLOCKS * WARPS, &start, left), token = -1;
+    int who = first_past(masses, BLOCKS * SAMPLE_WARPS, &start, left), token = -1;
     if (who == r.warp)
         token = draw_in_warp(r, p, mine.n_ties, left - start);
     return (int)cluster_max(r, (word)(token + 1)) - 1;
@@ -476,7 +483,7 @@ template <int BLOCKS> static __device__ word find_top(row_view<BLOCKS> &r, const
     last = ~0ull;
     for (int k = 0; k < n && r.warp == 0; k++) {
         word best = 0;
-        for (int i = r.lane; i < BLOCKS * WARPS * n; i += 32) {
+        for (int i = r.lane; i < BLOCKS * SAMPLE_WARPS * n; i += 32) {
             word key = r.shared->top[i / n][i % n];
             best = key < last && key > best ? key : best;
         }
@@ -514,17 +521,17 @@ static __device__ void write_logprobs(const row_view<BLOCKS> &r, sample_result *
  * every row only wants its largest logit. Shared: 2 KiB for a cluster of 8; unless PLAIN, 26 KiB more and 4 bytes for
  * each of the block's ids. */
 template <int BLOCKS, bool PLAIN>
-static __global__ void __launch_bounds__(THREADS, PLAIN ? 4 : 2) sample_rows(sample_job job)
+static __global__ void __launch_bounds__(SAMPLE_THREADS, PLAIN ? 4 : 2) sample_rows(sample_job job)
 {
     __shared__ gather_words<BLOCKS> words;
     extern __shared__ float slice[];
-    int row = blockIdx.y, ids = WARPS * job.ids_per_warp;
+    int row = blockIdx.y, ids = SAMPLE_WARPS * job.ids_per_warp;
     row_view<BLOCKS> r;
     r.words = &words;
     r.vocab = job.vocab;
     r.logits = job.logits + (size_t)row * job.vocab;
     r.lane = threadIdx.x % 32;
-    r.warp = blockIdx.x * WARPS + threadIdx.x / 32;
+    r.warp = blockIdx.x * SAMPLE_WARPS + threadIdx.x / 32;
     r.buffer = 0;
     r.base = blockIdx.x * ids;
     r.end = min(r.base + ids, job.vocab);
@@ -571,7 +578,7 @@ static sample_kernel *kernel_for(int blocks, bool plain)
 {
     if (blocks == 1)
         return plain ? sample_rows<1, true> : sample_rows<1, false>;
-    return plain ? sample_rows<CLUSTER, true> : sample_rows<CLUSTER, false>;
+    return plain ? sample_rows<SAMPLE_CLUSTER, true> : sample_rows<SAMPLE_CLUSTER, false>;
 }
 
 /* The host memory that one sample() uses until it is collected. */
@@ -640,12 +647,12 @@ int cuda_sampler_reserve(cuda_backend *cu, const extent *x, err *e)
     cuda_keep(cu, cudaStreamSynchronize(cu->stream), "reserve");
     cuda_sampler_free(cu);
     sampler *s = cu->sampler = XNEW(sampler);
-    int most = 0, blocks = s->blocks = cu->arch >= 90 ? CLUSTER : 1, warps = blocks * WARPS;
+    int most = 0, blocks = s->blocks = cu->arch >= 90 ? SAMPLE_CLUSTER : 1, warps = blocks * SAMPLE_WARPS;
     s->max_rows = x->max_out;
     s->ids_per_warp = ((x->vocab + warps - 1) / warps + 31) / 32 * 32;
-    size_t slice = (size_t)WARPS * s->ids_per_warp * sizeof(float);
-    size_t cluster = sizeof(gather_words<CLUSTER>) + sizeof(sample_shared<CLUSTER>);
-    CHECK(WARPS * s->ids_per_warp <= 1 << 18); /* see fill_bins */
+    size_t slice = (size_t)SAMPLE_WARPS * s->ids_per_warp * sizeof(float);
+    size_t cluster = sizeof(gather_words<SAMPLE_CLUSTER>) + sizeof(sample_shared<SAMPLE_CLUSTER>);
+    CHECK(SAMPLE_WARPS * s->ids_per_warp <= 1 << 18); /* see fill_bins */
     if (cuda_keep(cu, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, cu->device), "sampler"))
         return cuda_report(cu, e);
     if (slice + cluster > (size_t)most &&
@@ -743,16 +750,16 @@ void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int
     size_t specs = (size_t)n * sizeof(row_spec), bytes = specs + list_bytes(spec, n, logits->cols);
     err ignored;
     CHECK(s->n_sampled - s->n_collected <= 2 && n <= s->max_rows && n <= logits->rows);
-    CHECK(logits->type == DTYPE_F32 && logits->cols <= s->blocks * WARPS * s->ids_per_warp);
+    CHECK(logits->type == DTYPE_F32 && logits->cols <= s->blocks * SAMPLE_WARPS * s->ids_per_warp);
     if (reserve_packed(cu, t, bytes, &ignored) == 0) {
         bool plain = pack_all(t->packed, spec, n, logits->cols);
         if (!plain)
             cuda_keep(cu, cudaMemcpyAsync(s->packed, t->packed, bytes, cudaMemcpyHostToDevice, cu->stream), "sample");
         sample_job job = {(const float *)logits->data,      logits->cols, s->ids_per_warp, (const row_spec *)s->packed,
                           (const int *)(s->packed + specs), s->z,         t->result,       cu->step.drawn};
-        size_t shared = plain || s->z ? 0 : (size_t)WARPS * s->ids_per_warp * sizeof(float);
+        size_t shared = plain || s->z ? 0 : (size_t)SAMPLE_WARPS * s->ids_per_warp * sizeof(float);
         launch_clusters(context_of(cu), "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n),
-                        THREADS, shared, (unsigned)s->blocks, job);
+                        SAMPLE_THREADS, shared, (unsigned)s->blocks, job);
     } else /* fails, so that nobody uses the results of an older sample */
         cuda_keep(cu, cudaErrorMemoryAllocation, "sample");
     cuda_keep(cu, cudaEventRecord(t->done, cu->stream), "sample");

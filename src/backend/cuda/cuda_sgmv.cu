@@ -131,7 +131,8 @@ static long divide_columns(expand_columns *c, int steps, int max_tiles)
 
 /* Chooses how many steps a warp has: a number that makes a single wave of at least 9/10 of the blocks that run at once,
  * if there is one. Else the largest of 4, 2 and 1 that makes no fewer blocks: many short blocks leave less of a last
- * wave idle than few long ones. Heavy batches: at least HEAVY_WAVES waves. */
+ * wave idle than few long ones. Heavy batches: at least HEAVY_WAVES waves. No measurement of the other numbers is
+ * kept. */
 static void choose_steps(expand_columns *c, const launch_context &on, const sgmv_tiles &t)
 {
     long one_wave = EXPAND_BLOCKS * on.n_sms, least = t.heavy ? HEAVY_WAVES * one_wave : one_wave * 9 / 10;

@@ -20,7 +20,7 @@
 #include "base/mem.h"
 
 /* Prompts are short if their rows together read at most this many positions: as a decode, each row reads by itself all
- * positions that it sees. */
+ * positions that it sees. No measurement of this number is kept. */
 enum { SHORT_READS = 4096 };
 
 /* In steps with prompts and at most this many rows, adapters cost less with tiles of SGMV_TILE rows and an expand that
@@ -190,7 +190,7 @@ int cuda_step_reserve(cuda_backend *cu, const extent *x, err *e)
 }
 
 /* Returns the size that a batch of n rows is padded to, at most `limit`: a power of two up to 8, a multiple of 8 up to
- * 64, of 32 up to 256, then of 128. */
+ * 64, of 32 up to 256, then of 128. No measurement is kept of other steps. */
 static int padded_batch(int n, int limit)
 {
     int to = 1;

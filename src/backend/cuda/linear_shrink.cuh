@@ -139,7 +139,7 @@ typedef struct {
     uint64_t full[RING_STAGES], empty[RING_STAGES];
 } shrink_ring;
 
-enum { SHRINK_SHARED = sizeof(shrink_ring) };
+enum { RING_BYTES = sizeof(shrink_ring) };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 

@@ -8,7 +8,7 @@
 #include "backend/cuda/sgmv.cuh"
 
 enum {
-    EXPAND_WARPS = 4,
+    EXPAND_WARPS = 4, /* no measurement is kept of this, EXPAND_BLOCKS and EXPAND_AHEAD */
     EXPAND_THREADS = 32 * EXPAND_WARPS,
     EXPAND_STEP = 64, /* columns a warp multiplies at once: 8 (16 bytes) in each of the 8 lanes that share a rank */
     EXPAND_STRIDE = EXPAND_WARPS * EXPAND_STEP, /* columns from one step of a warp to its next */

@@ -11,6 +11,7 @@
 #include "backend/cuda/sgmv_expand.cuh"
 
 enum {
+    /* No measurement is kept of the sizes of the ring, and of the blocks on an SM. */
     PROMPT_WARPS = 4, /* of the shrink: 16 rows each */
     PROMPT_THREADS = 32 * PROMPT_WARPS,
     PROMPT_STEP = 64,  /* inputs of a stage */
@@ -132,7 +133,7 @@ static __device__ __forceinline__ void prompt_store(float *v, int v_cols, const 
     v[(size_t)(tile.row + row) * v_cols + rank] = pick(p.scale, prompt_part_of(p, r)) * sum;
 }
 
-enum { PROMPT_CLUSTER = 8 };
+enum { PROMPT_CLUSTER = 8 }; /* the largest portable cluster size */
 
 /* Adds up d over the blocks of the cluster, a share of the rows in each block, and stores v. */
 static __device__ __forceinline__ void prompt_gather(const float (&d)[PROMPT_RANKS / 8][4], float *partial, float *v,

@@ -18,7 +18,7 @@
 #include "backend/cuda/sgmv.cuh"
 
 enum {
-    SHRINK_WARPS = 8,
+    SHRINK_WARPS = 8, /* no measurement is kept */
     SHRINK_THREADS = 32 * SHRINK_WARPS,
     SHRINK_STEP = 32, /* inputs a warp multiplies at once: 8 (16 bytes) in each of the 4 lanes that share a row */
     SHRINK_STRIDE = SHRINK_WARPS * SHRINK_STEP, /* inputs from one step of a warp to its next */
