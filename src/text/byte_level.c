@@ -7,7 +7,7 @@
 
 #define N_SHIFTED 68 /* bytes without a printable character of their own */
 
-static bool is_own(unsigned b)
+static bool is_printable(unsigned b)
 {
     return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b != 0xad);
 }
@@ -24,7 +24,7 @@ static uint32_t shifted(unsigned b)
 static int byte_of(uint32_t cp)
 {
     if (cp < 0x100)
-        return is_own(cp) ? (int)cp : -1;
+        return is_printable(cp) ? (int)cp : -1;
     if (cp >= 0x100 + N_SHIFTED)
         return -1;
     cp -= 0x100;
@@ -42,7 +42,7 @@ void byte_level_encode(const char *bytes, size_t n, buf *out)
         buf_add(out, bytes + run, i - run);
         if (i < n) {
             unsigned char b = (unsigned char)bytes[i++];
-            utf8_add(out, is_own(b) ? b : shifted(b));
+            utf8_add(out, is_printable(b) ? b : shifted(b));
         }
     }
 }

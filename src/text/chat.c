@@ -469,7 +469,7 @@ static int cut_open_end(buf *text, const buf *was, err *e)
 
 /* Returns the tokens that a template gets by name: they are its own. A client's variables of these names take
  * precedence, and are not. */
-static json_t *own_of(const chat_template *c)
+static json_t *token_variables(const chat_template *c)
 {
     json_t *all = json_object();
     for (int i = 0; i < N_TOKENS; i++)
@@ -513,7 +513,7 @@ int chat_template_write(const chat_template *c, const chat_input *in, time_t now
     buf_add(&text, "", 0);
     buf_add(&was, "", 0);
     text_spans parts = {0};
-    json_t *messages = copy_messages(in->messages), *variables = NULL, *tokens = own_of(c);
+    json_t *messages = copy_messages(in->messages), *variables = NULL, *tokens = token_variables(c);
     int rc = in->continues ? mark_end(p, messages, in->continues, &was, e) : 0;
     if (rc == 0) {
         const jinja_limits limits = limits_for(in);

@@ -25,7 +25,7 @@ jinja *jinja_compile(const char *source, size_t n, err *e)
     jinja *p = XNEW(jinja);
     jinja_run *r = XNEW(jinja_run); /* on the heap: not changed by longjmp */
     *r = (jinja_run){.mem = {.limit = MAX_PROGRAM}, .e = e, .steps = COMPILE_STEPS, .line = 1};
-    if (setjmp(r->left)) {
+    if (setjmp(r->on_failure)) {
         arena_free(&r->mem);
         free(r);
         free(p);
@@ -57,7 +57,7 @@ int jinja_render(const jinja *p, const jinja_input *in, const jinja_limits *limi
                      .max_output = limits->output,
                      .now = in->now};
     int rc = -1;
-    if (setjmp(r->left) == 0) {
+    if (setjmp(r->on_failure) == 0) {
         text made = {.r = r};
         eval_program(r, p, in->variables, in->own, &made);
         buf_add(out, made.data, made.n);

@@ -95,8 +95,8 @@ typedef struct {
     int *param;      /* [n_params] symbols */
     const str **param_name;
     int n_params;
-    jinja_node **preset; /* [n_presets] of the last parameters */
-    int n_presets;
+    jinja_node **default_value; /* [n_defaults] of the last parameters */
+    int n_defaults;
     bool uses_caller, uses_kwargs, uses_varargs;
     int caller, kwargs, varargs; /* symbols of these names */
     node_list body;

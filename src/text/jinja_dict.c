@@ -69,7 +69,7 @@ static uint64_t hash(jinja_run *r, value v)
             return hash(r, value_int((int64_t)v.f));
         return hash_bytes(&v.f, sizeof v.f);
     case VALUE_BOOL:
-    case VALUE_INT: h = (uint64_t)value_whole(v); return hash_bytes(&h, sizeof h);
+    case VALUE_INT: h = (uint64_t)value_to_int(v); return hash_bytes(&h, sizeof h);
     case VALUE_TUPLE:
         jinja_run_enter(r);
         for (size_t i = 0; i < v.list->n; i++)

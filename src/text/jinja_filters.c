@@ -84,26 +84,26 @@ static value filter_replace(jinja_run *r, value in, const jinja_arguments *a)
     value v[3];
     jinja_args_bind(r, "replace", a, 2, "old new count", v);
     bool has_count = v[2].kind != VALUE_MISSING && v[2].kind != VALUE_NONE;
-    if (has_count && !value_is_whole(v[2]))
+    if (has_count && !value_is_int(v[2]))
         jinja_run_fail(r, "expected an integer, not '%s'", value_type(v[2]));
     return value_str(str_replace(r, str_plain(r, value_to_str(r, in)), value_to_str(r, v[0]), value_to_str(r, v[1]),
-                                 has_count ? value_whole(v[2]) : -1));
+                                 has_count ? value_to_int(v[2]) : -1));
 }
 
-static const str *indention(jinja_run *r, value width)
+static const str *indentation(jinja_run *r, value width)
 {
     if (width.kind == VALUE_STRING)
         return width.s;
-    if (width.kind != VALUE_MISSING && !value_is_whole(width))
+    if (width.kind != VALUE_MISSING && !value_is_int(width))
         jinja_run_fail(r, "the width must be a number or a string, not %s", value_type(width));
-    return str_repeat(r, str_of(r, " "), width.kind == VALUE_MISSING ? 4 : value_whole(width));
+    return str_repeat(r, str_of(r, " "), width.kind == VALUE_MISSING ? 4 : value_to_int(width));
 }
 
 static value filter_indent(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[3];
     jinja_args_bind(r, "indent", a, 0, "width first blank", v);
-    const str *by = indention(r, v[0]);
+    const str *by = indentation(r, v[0]);
     if (in.kind != VALUE_STRING)
         jinja_run_fail(r, "can only indent str, not %s", value_type(in));
     const jinja_list *lines = str_lines(r, str_concat(r, str_plain(r, in.s), str_of(r, "\n")), false).list;
@@ -118,21 +118,21 @@ static value filter_indent(jinja_run *r, value in, const jinja_arguments *a)
     return text_value(&out);
 }
 
-static int64_t whole_or(jinja_run *r, const char *what, value v, int64_t preset)
+static int64_t int_or(jinja_run *r, const char *what, value v, int64_t default_value)
 {
     if (v.kind == VALUE_MISSING)
-        return preset;
-    if (!value_is_whole(v))
+        return default_value;
+    if (!value_is_int(v))
         jinja_run_fail(r, "%s must be an integer, not %s", what, value_type(v));
-    return value_whole(v);
+    return value_to_int(v);
 }
 
 static value filter_truncate(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[4];
     jinja_args_bind(r, "truncate", a, 0, "length killwords end leeway", v);
-    int64_t length = whole_or(r, "length", v[0], 255),
-            leeway = whole_or(r, "leeway", v[3].kind == VALUE_NONE ? value_missing() : v[3], 5);
+    int64_t length = int_or(r, "length", v[0], 255),
+            leeway = int_or(r, "leeway", v[3].kind == VALUE_NONE ? value_missing() : v[3], 5);
     const str *end = v[2].kind == VALUE_MISSING ? str_of(r, "...") : value_to_str(r, v[2]);
     if (length < (int64_t)str_chars(end) || leeway < 0)
         jinja_run_fail(r, "the length must be at least that of the end, the leeway at least 0");
@@ -152,7 +152,7 @@ static value filter_center(jinja_run *r, value in, const jinja_arguments *a)
     value width;
     jinja_args_bind(r, "center", a, 0, "width", &width);
     const str *s = value_to_str(r, in), *blank = str_of(r, " ");
-    int64_t wanted = whole_or(r, "width", width, 80), more = wanted - (int64_t)str_chars(s);
+    int64_t wanted = int_or(r, "width", width, 80), more = wanted - (int64_t)str_chars(s);
     if (more <= 0)
         return value_str(s);
     int64_t left = more / 2 + (more & wanted & 1);
@@ -281,7 +281,7 @@ static bool parse_float(jinja_run *r, const str *s, double *out)
     return *end == '\0';
 }
 
-_Noreturn static void fail_whole(jinja_run *r)
+_Noreturn static void fail_overflow(jinja_run *r)
 {
     jinja_run_fail(r, "an integer of more than 64 bits");
 }
@@ -307,7 +307,7 @@ static bool parse_int(jinja_run *r, const str *s, int64_t base, int64_t *out)
     if (end == start || *end)
         return false;
     if (errno || magnitude > (uint64_t)INT64_MAX + negative)
-        fail_whole(r);
+        fail_overflow(r);
     *out = (int64_t)(negative ? 0 - magnitude : magnitude);
     return true;
 }
@@ -318,7 +318,7 @@ static int truncate_float(jinja_run *r, double x, int64_t *out)
     if (isnan(x) || isinf(x))
         return -1;
     if (!value_float_fits(x))
-        fail_whole(r);
+        fail_overflow(r);
     *out = (int64_t)x;
     return 0;
 }
@@ -329,35 +329,35 @@ static value filter_int(jinja_run *r, value in, const jinja_arguments *a)
     int64_t i;
     double x;
     jinja_args_bind(r, "int", a, 0, "default base", v);
-    value preset = v[0].kind == VALUE_MISSING ? value_int(0) : v[0];
+    value default_value = v[0].kind == VALUE_MISSING ? value_int(0) : v[0];
     if (in.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, in);
-    if (value_is_whole(in))
-        return value_int(value_whole(in));
+    if (value_is_int(in))
+        return value_int(value_to_int(in));
     if (in.kind == VALUE_FLOAT) {
         if (isinf(in.f))
             jinja_run_fail(r, "infinity is no integer");
-        return truncate_float(r, in.f, &i) == 0 ? value_int(i) : preset;
+        return truncate_float(r, in.f, &i) == 0 ? value_int(i) : default_value;
     }
     if (in.kind != VALUE_STRING)
-        return preset;
-    if (parse_int(r, in.s, whole_or(r, "base", v[1], 10), &i))
+        return default_value;
+    if (parse_int(r, in.s, int_or(r, "base", v[1], 10), &i))
         return value_int(i);
-    return parse_float(r, in.s, &x) && truncate_float(r, x, &i) == 0 ? value_int(i) : preset;
+    return parse_float(r, in.s, &x) && truncate_float(r, x, &i) == 0 ? value_int(i) : default_value;
 }
 
 static value filter_float(jinja_run *r, value in, const jinja_arguments *a)
 {
-    value preset;
+    value default_value;
     double x;
-    jinja_args_bind(r, "float", a, 0, "default", &preset);
+    jinja_args_bind(r, "float", a, 0, "default", &default_value);
     if (in.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, in);
     if (value_is_number(in))
         return value_float(value_number(in));
     if (in.kind == VALUE_STRING && parse_float(r, in.s, &x))
         return value_float(x);
-    return preset.kind == VALUE_MISSING ? value_float(0) : preset;
+    return default_value.kind == VALUE_MISSING ? value_float(0) : default_value;
 }
 
 static value filter_abs(jinja_run *r, value in, const jinja_arguments *a)
@@ -367,23 +367,23 @@ static value filter_abs(jinja_run *r, value in, const jinja_arguments *a)
         jinja_run_fail(r, "'%s' has no absolute value", value_type(in));
     if (in.kind == VALUE_FLOAT)
         return value_float(fabs(in.f));
-    return value_whole(in) < 0 ? op_negative(r, in) : value_int(value_whole(in));
+    return value_to_int(in) < 0 ? op_negative(r, in) : value_int(value_to_int(in));
 }
 
 /* Returns the integer, half to even, as a multiple of 10^zeros. */
-static int64_t round_whole(jinja_run *r, int64_t x, int64_t zeros)
+static int64_t round_int(jinja_run *r, int64_t x, int64_t zeros)
 {
     int64_t unit = 1, rounded;
     if (zeros > 19 || (zeros == 19 && x >= -5000000000000000000 && x <= 5000000000000000000))
         return 0;
     if (zeros == 19)
-        fail_whole(r);
+        fail_overflow(r);
     for (; zeros > 0; zeros--)
         unit *= 10;
     int64_t rest = x % unit, twice = 2 * (rest < 0 ? -rest : rest);
     bool away = twice > unit || (twice == unit && x / unit % 2 != 0);
     if (__builtin_add_overflow(x - rest, !away ? 0 : x < 0 ? -unit : unit, &rounded))
-        fail_whole(r);
+        fail_overflow(r);
     return rounded;
 }
 
@@ -414,7 +414,7 @@ static double round_decimal(jinja_run *r, double x, int64_t digits)
 /* Rounds up or down as Jinja does: by way of a multiplication. */
 static double round_to(jinja_run *r, value in, int64_t digits, bool up)
 {
-    if (value_is_whole(in) && digits >= 0)
+    if (value_is_int(in) && digits >= 0)
         return value_number(in);
     double unit = pow(10, (double)digits), x = value_number(in) * unit;
     if (!isfinite(unit) || unit == 0 || !isfinite(x))
@@ -426,16 +426,16 @@ static value filter_round(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[2];
     jinja_args_bind(r, "round", a, 0, "precision method", v);
-    int64_t digits = whole_or(r, "precision", v[0], 0);
+    int64_t digits = int_or(r, "precision", v[0], 0);
     const str *method = v[1].kind == VALUE_MISSING ? str_of(r, "common") : value_to_str(r, v[1]);
     if (in.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, in);
     if (!value_is_number(in))
         jinja_run_fail(r, "'%s' cannot be rounded", value_type(in));
     if (str_is(method, "common")) {
-        if (value_is_whole(in))
-            return value_int(digits >= 0 ? value_whole(in)
-                                         : round_whole(r, value_whole(in), digits < -20 ? 20 : -digits));
+        if (value_is_int(in))
+            return value_int(digits >= 0 ? value_to_int(in)
+                                         : round_int(r, value_to_int(in), digits < -20 ? 20 : -digits));
         return value_float(round_decimal(r, in.f, digits));
     }
     bool up = str_is(method, "ceil");
@@ -464,7 +464,7 @@ static value filter_attr(jinja_run *r, value in, const jinja_arguments *a)
 {
     value name;
     jinja_args_bind(r, "attr", a, 1, "name", &name);
-    value found = op_own_attribute(r, in, value_to_str(r, name));
+    value found = op_find_attribute(r, in, value_to_str(r, name));
     return found.kind == VALUE_MISSING ? value_undefined_of(r, in, name) : found;
 }
 

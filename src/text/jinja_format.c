@@ -28,12 +28,12 @@ static void add_fill(text *out, uint32_t fill, int64_t n)
         text_add_char(out, fill);
 }
 
-/* Writes prefix (a sign, 0x) and body, filled to the width; with '=' the fill goes between the two. preset: the
+/* Writes prefix (a sign, 0x) and body, filled to the width; with '=' the fill goes between the two. default_align: the
  * alignment if the spec has none. */
-static void add_padded(text *out, const spec *s, const char *prefix, const str *body, uint32_t preset)
+static void add_padded(text *out, const spec *s, const char *prefix, const str *body, uint32_t default_align)
 {
     int64_t more = s->width - (int64_t)strlen(prefix) - (int64_t)str_chars(body);
-    uint32_t align = s->align ? s->align : preset;
+    uint32_t align = s->align ? s->align : default_align;
     int64_t left = more <= 0 || align == '<' ? 0 : align == '^' ? more / 2 : more;
     add_fill(out, s->fill, align == '=' ? 0 : left);
     text_add_cstr(out, prefix);
@@ -48,11 +48,11 @@ static void check_bounds(jinja_run *r, const spec *s)
         jinja_run_fail(r, "a format's width and precision are at most %d", MAX_WIDTH);
 }
 
-static void add_text(text *out, const spec *s, const str *what, uint32_t preset)
+static void add_text(text *out, const spec *s, const str *what, uint32_t default_align)
 {
     if (s->precision >= 0)
         what = str_slice(out->r, what, 0, (size_t)s->precision);
-    add_padded(out, s, "", what, preset);
+    add_padded(out, s, "", what, default_align);
 }
 
 static const char *sign_of(const spec *s, bool negative)
@@ -95,7 +95,7 @@ static const str *grouped(jinja_run *r, const spec *s, const char *digits, int s
     return text_value(&t).s;
 }
 
-static void add_whole(text *out, const spec *s, int64_t i)
+static void add_int(text *out, const spec *s, int64_t i)
 {
     unsigned base = s->type == 'x' || s->type == 'X' ? 16 : s->type == 'o' ? 8 : s->type == 'b' ? 2 : 10;
     uint64_t magnitude = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
@@ -238,9 +238,9 @@ static int64_t read_count(percent *p)
     if (peek(p) == '*') {
         p->at++;
         value v = next_argument(p);
-        if (!value_is_whole(v))
+        if (!value_is_int(v))
             jinja_run_fail(p->r, "* takes its width from an integer");
-        return value_whole(v) > MAX_WIDTH ? MAX_WIDTH + 1 : value_whole(v);
+        return value_to_int(v) > MAX_WIDTH ? MAX_WIDTH + 1 : value_to_int(v);
     }
     for (; peek(p) >= '0' && peek(p) <= '9'; p->at++)
         n = n > MAX_WIDTH ? n : n * 10 + (peek(p) - '0');
@@ -295,7 +295,7 @@ static void add_percent_number(percent *p, text *out, spec s, value v)
     else if (v.kind == VALUE_FLOAT && !value_float_fits(v.f))
         jinja_run_fail(p->r, "the number does not fit into 64 bits");
     else
-        add_whole(out, &s, v.kind == VALUE_FLOAT ? (int64_t)v.f : value_whole(v));
+        add_int(out, &s, v.kind == VALUE_FLOAT ? (int64_t)v.f : value_to_int(v));
 }
 
 static void add_percent_char(percent *p, text *out, const spec *s, value v)
@@ -303,13 +303,13 @@ static void add_percent_char(percent *p, text *out, const spec *s, value v)
     text one = {.r = p->r};
     bool is_char = v.kind == VALUE_STRING && str_chars(v.s) == 1;
     bool is_code =
-        value_is_whole(v) && value_whole(v) >= 0 && value_whole(v) < 0x110000 && value_whole(v) >> 11 != 0x1b;
+        value_is_int(v) && value_to_int(v) >= 0 && value_to_int(v) < 0x110000 && value_to_int(v) >> 11 != 0x1b;
     if (!is_char && !is_code)
         jinja_run_fail(p->r, "%%c writes one character");
     if (is_char)
         text_add_str(&one, v.s);
     else
-        text_add_char(&one, (uint32_t)value_whole(v));
+        text_add_char(&one, (uint32_t)value_to_int(v));
     add_padded(out, s, "", text_value(&one).s, '>');
 }
 
@@ -487,15 +487,15 @@ static void add_field(braces *b, text *out, value v, const str *how)
         if ((s.type && s.type != 's') || s.sign || s.group || s.align == '=')
             jinja_run_fail(r, "this way to write a value is none for a str");
         add_text(out, &s, b->markup ? str_escape(r, v.s) : v.s, '<');
-    } else if (v.kind == VALUE_FLOAT || (value_is_whole(v) && is_float_type(s.type))) {
+    } else if (v.kind == VALUE_FLOAT || (value_is_int(v) && is_float_type(s.type))) {
         if (s.type && (!is_float_type(s.type) || (s.type == 'n' && s.group)))
             jinja_run_fail(r, "'%c' is no way to write a float", s.type);
         add_float(out, &s, value_number(v));
-    } else if (value_is_whole(v)) {
+    } else if (value_is_int(v)) {
         bool splits = !s.group || !s.type || s.type == 'd' || s.group == '_';
         if ((s.type && !strchr("bdoxX", s.type)) || s.precision >= 0 || !splits)
             jinja_run_fail(r, "this way to write a value is none for an int");
-        add_whole(out, &s, value_whole(v));
+        add_int(out, &s, value_to_int(v));
     } else {
         jinja_run_fail(r, "'%s' can be written in one way only", value_type(v));
     }

@@ -9,13 +9,13 @@
 
 #define MAX_RANGE 100000 /* as in Jinja's sandbox */
 
-static int64_t whole_argument(jinja_run *r, value v)
+static int64_t int_argument(jinja_run *r, value v)
 {
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, v);
-    if (!value_is_whole(v))
+    if (!value_is_int(v))
         jinja_run_fail(r, "expected an integer, not '%s'", value_type(v));
-    return value_whole(v);
+    return value_to_int(v);
 }
 
 static value call_range(jinja_run *r, function *f, const jinja_arguments *a)
@@ -24,11 +24,11 @@ static value call_range(jinja_run *r, function *f, const jinja_arguments *a)
     if (a->n_keywords || a->n < 1 || a->n > 3)
         jinja_run_fail(r, "range takes 1 to 3 arguments");
     jinja_range *x = JINJA_NEW(r, jinja_range);
-    *x = (jinja_range){0, whole_argument(r, a->at[a->n > 1]), 1};
+    *x = (jinja_range){0, int_argument(r, a->at[a->n > 1]), 1};
     if (a->n > 1)
-        x->start = whole_argument(r, a->at[0]);
+        x->start = int_argument(r, a->at[0]);
     if (a->n > 2)
-        x->step = whole_argument(r, a->at[2]);
+        x->step = int_argument(r, a->at[2]);
     if (x->step == 0)
         jinja_run_fail(r, "the step of a range cannot be 0");
     if (jinja_range_length(x) > MAX_RANGE)

@@ -145,9 +145,9 @@ static const str *indent_of(jinja_run *r, value v)
         return NULL;
     if (v.kind == VALUE_STRING)
         return v.s;
-    if (!value_is_whole(v))
+    if (!value_is_int(v))
         jinja_run_fail(r, "indent must be an integer or a string, not %s", value_type(v));
-    return str_repeat(r, str_of(r, " "), value_whole(v));
+    return str_repeat(r, str_of(r, " "), value_to_int(v));
 }
 
 static void set_separators(dump *d, value v)

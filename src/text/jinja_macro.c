@@ -144,9 +144,9 @@ static void bind_parameters(jinja_run *r, const macro_code *m, scope *s, const j
                 v = &s->at[k].value;
         if (v->kind != VALUE_MISSING)
             continue;
-        int preset = i - (m->n_params - m->n_presets);
-        value given = preset >= 0 ? eval_node(r, m->preset[preset])
-                                  : value_undefined(r, "a parameter of the macro was not provided");
+        int which = i - (m->n_params - m->n_defaults);
+        value given = which >= 0 ? eval_node(r, m->default_value[which])
+                                 : value_undefined(r, "a parameter of the macro was not provided");
         scope_set(r, s, m->param[i], given);
     }
 }

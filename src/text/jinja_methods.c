@@ -25,13 +25,13 @@ static const str *optional_text(jinja_run *r, const char *method, value v)
     return v.kind == VALUE_MISSING || v.kind == VALUE_NONE ? NULL : text_argument(r, method, v);
 }
 
-static int64_t whole_or(jinja_run *r, const char *method, value v, int64_t preset)
+static int64_t int_or(jinja_run *r, const char *method, value v, int64_t default_value)
 {
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
-        return preset;
-    if (!value_is_whole(v))
+        return default_value;
+    if (!value_is_int(v))
         jinja_run_fail(r, "%s: expected an integer, not '%s'", method, value_type(v));
-    return value_whole(v);
+    return value_to_int(v);
 }
 
 /* Returns v, as Markup if the method is one of Markup. */
@@ -97,7 +97,7 @@ static value split(jinja_run *r, function *f, const jinja_arguments *a, bool fro
 {
     value v[2];
     jinja_args_bind(r, f->name, a, 0, "sep maxsplit", v);
-    return str_split(r, f->self.s, optional_text(r, f->name, v[0]), whole_or(r, f->name, v[1], -1), from_right);
+    return str_split(r, f->self.s, optional_text(r, f->name, v[0]), int_or(r, f->name, v[1], -1), from_right);
 }
 
 static value str_m_split(jinja_run *r, function *f, const jinja_arguments *a)
@@ -117,9 +117,9 @@ static value str_m_splitlines(jinja_run *r, function *f, const jinja_arguments *
 }
 
 /* Converts a start or end in code points (negative: from the end) to an offset in bytes; past the end, length + 1. */
-static size_t offset_of(jinja_run *r, function *f, value v, int64_t preset)
+static size_t offset_of(jinja_run *r, function *f, value v, int64_t default_value)
 {
-    int64_t n = (int64_t)str_chars(f->self.s), i = whole_or(r, f->name, v, preset);
+    int64_t n = (int64_t)str_chars(f->self.s), i = int_or(r, f->name, v, default_value);
     if (n != (int64_t)f->self.s->n)
         jinja_run_spend(r, f->self.s->n / 64);
     if (i < 0)
@@ -210,7 +210,7 @@ static value str_m_replace(jinja_run *r, function *f, const jinja_arguments *a)
     value v[3];
     jinja_args_bind_positional(r, f->name, a, 2, "old new count", v);
     const str *what = text_argument(r, f->name, v[0]), *by = text_argument(r, f->name, v[1]);
-    return value_str(str_replace(r, f->self.s, what, by, whole_or(r, f->name, v[2], -1)));
+    return value_str(str_replace(r, f->self.s, what, by, int_or(r, f->name, v[2], -1)));
 }
 
 static value str_m_join(jinja_run *r, function *f, const jinja_arguments *a)
@@ -291,7 +291,7 @@ static value pad(jinja_run *r, function *f, const jinja_arguments *a, int sides)
     value v[2];
     jinja_args_bind_positional(r, f->name, a, 1, "width fillchar", v);
     const str *fill = v[1].kind == VALUE_MISSING ? str_of(r, " ") : text_argument(r, f->name, v[1]);
-    int64_t width = whole_or(r, f->name, v[0], 0), n = (int64_t)str_chars(f->self.s), more = width - n;
+    int64_t width = int_or(r, f->name, v[0], 0), n = (int64_t)str_chars(f->self.s), more = width - n;
     if (str_chars(fill) != 1)
         jinja_run_fail(r, "what to fill with must be one character");
     if (more <= 0)
@@ -318,7 +318,7 @@ static value str_m_zfill(jinja_run *r, function *f, const jinja_arguments *a)
     value width;
     jinja_args_bind_positional(r, f->name, a, 1, "width", &width);
     const str *s = f->self.s;
-    int64_t more = whole_or(r, f->name, width, 0) - (int64_t)str_chars(s);
+    int64_t more = int_or(r, f->name, width, 0) - (int64_t)str_chars(s);
     size_t sign = s->n && (s->s[0] == '-' || s->s[0] == '+');
     if (more <= 0)
         return f->self;
@@ -332,7 +332,7 @@ static value str_m_expandtabs(jinja_run *r, function *f, const jinja_arguments *
     value size;
     text out = {.r = r};
     jinja_args_bind(r, f->name, a, 0, "tabsize", &size);
-    int64_t width = whole_or(r, f->name, size, 8), column = 0;
+    int64_t width = int_or(r, f->name, size, 8), column = 0;
     for (const char *p = f->self.s->s; p < f->self.s->s + f->self.s->n;) {
         uint32_t cp = utf8_next(&p);
         if (cp == '\t') {
@@ -482,7 +482,7 @@ static value list_m_index(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value v[3];
     jinja_args_bind_positional(r, f->name, a, 1, "value start stop", v);
-    int64_t n = (int64_t)f->self.list->n, from = whole_or(r, f->name, v[1], 0), to = whole_or(r, f->name, v[2], n);
+    int64_t n = (int64_t)f->self.list->n, from = int_or(r, f->name, v[1], 0), to = int_or(r, f->name, v[2], n);
     from = from < 0 ? from + n : from;
     to = to < 0 ? to + n : to;
     for (int64_t i = from < 0 ? 0 : from; i < to && i < n; i++)

@@ -21,19 +21,19 @@ _Noreturn static void fail_overflow(jinja_run *r)
 
 /* Numbers. */
 
-static int64_t floor_div(int64_t a, int64_t b)
+static int64_t int_floor_div(int64_t a, int64_t b)
 {
     int64_t q = a / b;
     return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
-static int64_t whole_mod(int64_t a, int64_t b)
+static int64_t int_mod(int64_t a, int64_t b)
 {
     int64_t m = b == -1 ? 0 : a % b; /* INT64_MIN % -1 overflows */
     return m != 0 && (m < 0) != (b < 0) ? m + b : m;
 }
 
-static double floor_mod(double a, double b)
+static double float_mod(double a, double b)
 {
     double m = fmod(a, b);
     if (m == 0)
@@ -42,7 +42,7 @@ static double floor_mod(double a, double b)
 }
 
 /* As Python computes it: the exact quotient of what the remainder leaves, to the nearest integer. */
-static double real_floor_div(double a, double b)
+static double float_floor_div(double a, double b)
 {
     double m = fmod(a, b), quotient = (a - m) / b, whole = floor(quotient);
     if (m != 0 && (m < 0) != (b < 0))
@@ -53,7 +53,7 @@ static double real_floor_div(double a, double b)
 }
 
 /* Returns a / b, rounded once: to round both to doubles first would lose what is beyond 53 bits. */
-static double whole_quotient(int64_t a, int64_t b)
+static double int_quotient(int64_t a, int64_t b)
 {
     enum { EXACT = 53 };
     uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
@@ -73,7 +73,7 @@ static double whole_quotient(int64_t a, int64_t b)
     return (a < 0) != (b < 0) ? -q : q;
 }
 
-static value whole_power(jinja_run *r, int64_t base, int64_t exponent)
+static value int_power(jinja_run *r, int64_t base, int64_t exponent)
 {
     int64_t x = 1;
     for (; exponent > 0; exponent >>= 1) {
@@ -85,7 +85,7 @@ static value whole_power(jinja_run *r, int64_t base, int64_t exponent)
     return value_int(x);
 }
 
-static value whole(jinja_run *r, op_kind op, int64_t a, int64_t b)
+static value int_binary(jinja_run *r, op_kind op, int64_t a, int64_t b)
 {
     int64_t x = 0;
     bool over = false;
@@ -93,20 +93,20 @@ static value whole(jinja_run *r, op_kind op, int64_t a, int64_t b)
     case OP_ADD: over = __builtin_add_overflow(a, b, &x); break;
     case OP_SUB: over = __builtin_sub_overflow(a, b, &x); break;
     case OP_MUL: over = __builtin_mul_overflow(a, b, &x); break;
-    case OP_DIV: return value_float(whole_quotient(a, b));
+    case OP_DIV: return value_float(int_quotient(a, b));
     case OP_FLOORDIV:
         over = a == INT64_MIN && b == -1;
-        x = over ? 0 : floor_div(a, b);
+        x = over ? 0 : int_floor_div(a, b);
         break;
-    case OP_MOD: x = whole_mod(a, b); break;
-    default: return b < 0 ? value_float(pow((double)a, (double)b)) : whole_power(r, a, b);
+    case OP_MOD: x = int_mod(a, b); break;
+    default: return b < 0 ? value_float(pow((double)a, (double)b)) : int_power(r, a, b);
     }
     if (over)
         fail_overflow(r);
     return value_int(x);
 }
 
-static value real(jinja_run *r, op_kind op, double a, double b)
+static value float_binary(jinja_run *r, op_kind op, double a, double b)
 {
     double x = 0;
     switch (op) {
@@ -114,8 +114,8 @@ static value real(jinja_run *r, op_kind op, double a, double b)
     case OP_SUB: return value_float(a - b);
     case OP_MUL: return value_float(a * b);
     case OP_DIV: return value_float(a / b);
-    case OP_FLOORDIV: return value_float(real_floor_div(a, b));
-    case OP_MOD: return value_float(floor_mod(a, b));
+    case OP_FLOORDIV: return value_float(float_floor_div(a, b));
+    case OP_MOD: return value_float(float_mod(a, b));
     default: x = pow(a, b);
     }
     if (isinf(x) && !isinf(a) && !isinf(b))
@@ -125,14 +125,14 @@ static value real(jinja_run *r, op_kind op, double a, double b)
     return value_float(x);
 }
 
-static value numbers(jinja_run *r, op_kind op, value a, value b)
+static value number_binary(jinja_run *r, op_kind op, value a, value b)
 {
     bool divides = op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD;
     if ((divides && value_number(b) == 0) || (op == OP_POW && value_number(a) == 0 && value_number(b) < 0))
         jinja_run_fail(r, "division by zero");
-    if (value_is_whole(a) && value_is_whole(b))
-        return whole(r, op, value_whole(a), value_whole(b));
-    return real(r, op, value_number(a), value_number(b));
+    if (value_is_int(a) && value_is_int(b))
+        return int_binary(r, op, value_to_int(a), value_to_int(b));
+    return float_binary(r, op, value_number(a), value_number(b));
 }
 
 /* Sequences. */
@@ -180,15 +180,15 @@ value op_binary(jinja_run *r, op_kind op, value a, value b)
     if (b.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, b);
     if (value_is_number(a) && value_is_number(b))
-        return numbers(r, op, a, b);
+        return number_binary(r, op, a, b);
     if (op == OP_ADD && a.kind == VALUE_STRING && b.kind == VALUE_STRING)
         return value_str(str_concat(r, a.s, b.s));
     if (op == OP_ADD && a.kind == b.kind && value_is_sequence(a))
         return join_lists(r, a, b);
-    if (op == OP_MUL && can_repeat(a) && value_is_whole(b))
-        return repeat(r, a, value_whole(b));
-    if (op == OP_MUL && value_is_whole(a) && can_repeat(b))
-        return repeat(r, b, value_whole(a));
+    if (op == OP_MUL && can_repeat(a) && value_is_int(b))
+        return repeat(r, a, value_to_int(b));
+    if (op == OP_MUL && value_is_int(a) && can_repeat(b))
+        return repeat(r, b, value_to_int(a));
     if (op == OP_ADD && (a.kind == VALUE_STRING || value_is_sequence(a)))
         jinja_run_fail(r, "'%s' cannot be added to '%s'", value_type(b), value_type(a));
     fail_types(r, names[op], a, b);
@@ -214,9 +214,9 @@ value op_negative(jinja_run *r, value v)
         value_fail_undefined(r, v);
     if (v.kind == VALUE_FLOAT)
         return value_float(-v.f);
-    if (!value_is_whole(v))
+    if (!value_is_int(v))
         jinja_run_fail(r, "'%s' has no negative", value_type(v));
-    return whole(r, OP_SUB, 0, value_whole(v));
+    return int_binary(r, OP_SUB, 0, value_to_int(v));
 }
 
 value op_positive(jinja_run *r, value v)
@@ -225,12 +225,12 @@ value op_positive(jinja_run *r, value v)
         value_fail_undefined(r, v);
     if (!value_is_number(v))
         jinja_run_fail(r, "'%s' has no +", value_type(v));
-    return v.kind == VALUE_FLOAT ? v : value_int(value_whole(v));
+    return v.kind == VALUE_FLOAT ? v : value_int(value_to_int(v));
 }
 
 /* Attributes and elements. */
 
-value op_own_attribute(jinja_run *r, value of, const str *name)
+value op_find_attribute(jinja_run *r, value of, const str *name)
 {
     value found = value_missing();
     if (of.kind == VALUE_UNDEFINED)
@@ -251,7 +251,7 @@ value op_own_attribute(jinja_run *r, value of, const str *name)
 }
 
 /* Returns the element; MISSING: there is none, or `of` cannot have any. */
-static value own_item(jinja_run *r, value of, value key)
+static value find_item(jinja_run *r, value of, value key)
 {
     value found = value_missing();
     if (of.kind == VALUE_DICT) {
@@ -260,9 +260,9 @@ static value own_item(jinja_run *r, value of, value key)
         return found;
     }
     bool indexed = of.kind == VALUE_STRING || value_is_sequence(of) || of.kind == VALUE_RANGE;
-    if (!indexed || !value_is_whole(key))
+    if (!indexed || !value_is_int(key))
         return found;
-    int64_t i = value_whole(key), n = value_length(r, of);
+    int64_t i = value_to_int(key), n = value_length(r, of);
     if (i < 0)
         i += n;
     if (i < 0 || i >= n)
@@ -276,9 +276,9 @@ static value own_item(jinja_run *r, value of, value key)
 
 value op_attribute(jinja_run *r, value of, const str *name)
 {
-    value found = op_own_attribute(r, of, name);
+    value found = op_find_attribute(r, of, name);
     if (found.kind == VALUE_MISSING)
-        found = own_item(r, of, value_str(name));
+        found = find_item(r, of, value_str(name));
     return found.kind == VALUE_MISSING ? value_undefined_of(r, of, value_str(name)) : found;
 }
 
@@ -286,22 +286,22 @@ value op_item(jinja_run *r, value of, value key)
 {
     if (of.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, of);
-    value found = own_item(r, of, key);
+    value found = find_item(r, of, key);
     if (found.kind == VALUE_MISSING && key.kind == VALUE_STRING)
-        found = op_own_attribute(r, of, key.s);
+        found = op_find_attribute(r, of, key.s);
     return found.kind == VALUE_MISSING ? value_undefined_of(r, of, key) : found;
 }
 
-/* Returns a bound of a slice as an index between low and high; preset if it is left out. */
-static int64_t bound(jinja_run *r, value v, int64_t n, int64_t low, int64_t high, int64_t preset)
+/* Returns a bound of a slice as an index between low and high; default_value if it is left out. */
+static int64_t bound(jinja_run *r, value v, int64_t n, int64_t low, int64_t high, int64_t default_value)
 {
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
-        return preset;
+        return default_value;
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, v);
-    if (!value_is_whole(v))
+    if (!value_is_int(v))
         jinja_run_fail(r, "the bounds of a slice must be integers, not '%s'", value_type(v));
-    int64_t i = value_whole(v);
+    int64_t i = value_to_int(v);
     if (i < 0)
         i += n;
     return i < low ? low : i > high ? high : i;
@@ -358,6 +358,6 @@ value op_slice(jinja_run *r, value of, value start, value stop, value step)
     value *at = JINJA_NEW_ARRAY(r, value, (size_t)count);
     jinja_run_spend(r, (size_t)count);
     for (int64_t i = 0; i < count; i++)
-        at[i] = own_item(r, of, value_int(from + i * by));
+        at[i] = find_item(r, of, value_int(from + i * by));
     return value_list(r, of.kind == VALUE_TUPLE ? VALUE_TUPLE : VALUE_LIST, at, (size_t)count);
 }

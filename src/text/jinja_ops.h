@@ -18,6 +18,6 @@ value op_item(jinja_run *r, value of, value key);
 value op_slice(jinja_run *r, value of, value start, value stop, value step);
 
 /* Returns an attribute, never an element; MISSING: there is none. */
-value op_own_attribute(jinja_run *r, value of, const str *name);
+value op_find_attribute(jinja_run *r, value of, const str *name);
 
 #endif

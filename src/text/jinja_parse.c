@@ -165,7 +165,7 @@ static void parse_parameters(parser *p, macro_code *m)
     enum { MAX_PARAMS = 64 };
     m->param = JINJA_NEW_ARRAY(p->r, int, MAX_PARAMS);
     m->param_name = JINJA_NEW_ARRAY(p->r, const str *, MAX_PARAMS);
-    m->preset = JINJA_NEW_ARRAY(p->r, jinja_node *, MAX_PARAMS);
+    m->default_value = JINJA_NEW_ARRAY(p->r, jinja_node *, MAX_PARAMS);
     parser_expect_op(p, "(");
     while (!parser_at_op(p, ")")) {
         if (m->n_params)
@@ -176,8 +176,8 @@ static void parse_parameters(parser *p, macro_code *m)
         m->param[m->n_params] = parser_symbol(p, m->param_name[m->n_params]);
         m->n_params++;
         if (parser_skip_op(p, "="))
-            m->preset[m->n_presets++] = parse_expression(p);
-        else if (m->n_presets)
+            m->default_value[m->n_defaults++] = parse_expression(p);
+        else if (m->n_defaults)
             jinja_run_fail(p->r, "a parameter without a default behind one that has one");
     }
     parser_next(p);

@@ -15,14 +15,14 @@ _Noreturn void jinja_run_fail(jinja_run *r, const char *fmt, ...)
     va_end(ap);
     jinja_node_describe(r->at, what, sizeof what);
     err_set(r->e, "line %d: %s%s%s", r->line, what, what[0] ? ": " : "", message);
-    longjmp(r->left, 1);
+    longjmp(r->on_failure, 1);
 }
 
 _Noreturn void jinja_run_raise(jinja_run *r, const str *message)
 {
     err_set(r->e, "%.*s (raised by the chat template in line %d)", (int)(message->n < 400 ? message->n : 400),
             message->s, r->line);
-    longjmp(r->left, 1);
+    longjmp(r->on_failure, 1);
 }
 
 void *jinja_run_alloc(jinja_run *r, size_t n)

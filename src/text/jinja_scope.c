@@ -197,8 +197,8 @@ static void enter_macro(level *around, macro_code *m)
     for (int i = 0; i < m->n_params; i++)
         l.mentions[m->param[i]] = true;
     l.mentions[m->caller] = l.mentions[m->kwargs] = l.mentions[m->varargs] = true;
-    for (int i = 0; i < m->n_presets; i++)
-        visit(&l, m->preset[i]);
+    for (int i = 0; i < m->n_defaults; i++)
+        visit(&l, m->default_value[i]);
     resolve(&l, &m->body);
     if (around->macro) {
         around->macro->uses_caller |= m->uses_caller;

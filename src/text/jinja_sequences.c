@@ -33,22 +33,22 @@ static value follow(jinja_run *r, value item, const char *s, size_t n)
     return op_item(r, item, value_int(i));
 }
 
-/* Returns item.a.b for "a.b". preset, unless it is MISSING or none, replaces what is undefined on the way. */
-static value follow_path(jinja_run *r, value item, value path, value preset)
+/* Returns item.a.b for "a.b". default_value, unless it is MISSING or none, replaces what is undefined on the way. */
+static value follow_path(jinja_run *r, value item, value path, value default_value)
 {
-    bool has_preset = preset.kind != VALUE_MISSING && preset.kind != VALUE_NONE;
+    bool has_default = default_value.kind != VALUE_MISSING && default_value.kind != VALUE_NONE;
     if (path.kind == VALUE_MISSING || path.kind == VALUE_NONE)
         return item;
     if (path.kind != VALUE_STRING) {
         item = op_item(r, item, path);
-        return item.kind == VALUE_UNDEFINED && has_preset ? preset : item;
+        return item.kind == VALUE_UNDEFINED && has_default ? default_value : item;
     }
     for (size_t at = 0; at <= path.s->n;) {
         const char *start = path.s->s + at, *dot = memchr(start, '.', path.s->n - at);
         size_t n = dot ? (size_t)(dot - start) : path.s->n - at;
         item = follow(r, item, start, n);
-        if (item.kind == VALUE_UNDEFINED && has_preset)
-            item = preset;
+        if (item.kind == VALUE_UNDEFINED && has_default)
+            item = default_value;
         at += n + 1;
     }
     return item;
@@ -65,7 +65,7 @@ static value key_of(jinja_run *r, const sort_key *k, value item)
 {
     if (!k)
         return item;
-    value key = follow_path(r, item, k->attribute, k->preset);
+    value key = follow_path(r, item, k->attribute, k->default_value);
     return k->ignores_case ? fold_case(r, key) : key;
 }
 
@@ -163,7 +163,7 @@ static value filter_groupby(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[3];
     jinja_args_bind(r, "groupby", a, 1, "attribute default case_sensitive", v);
-    const sort_key key = {.attribute = v[0], .preset = v[1], .ignores_case = !value_is_true(r, v[2])};
+    const sort_key key = {.attribute = v[0], .default_value = v[1], .ignores_case = !value_is_true(r, v[2])};
     const jinja_list *items = value_to_list(r, in);
     keyed *all = sort_by_key(r, items, &key);
     value *groups = JINJA_NEW_ARRAY(r, value, items->n);
@@ -207,12 +207,12 @@ static value filter_max(jinja_run *r, value in, const jinja_arguments *a)
 /* Generators. */
 
 typedef struct {
-    value over;              /* what to iterate; MISSING: that has begun */
-    jinja_arguments a;       /* of map or select: for the filter or test itself */
-    value attribute, preset; /* MISSING: none */
-    const str *name;         /* of the filter or test; NULL: none */
-    bool wanted;             /* select: true, reject: false */
-    dict *seen;              /* of unique */
+    value over;                     /* what to iterate; MISSING: that has begun */
+    jinja_arguments a;              /* of map or select: for the filter or test itself */
+    value attribute, default_value; /* MISSING: none */
+    const str *name;                /* of the filter or test; NULL: none */
+    bool wanted;                    /* select: true, reject: false */
+    dict *seen;                     /* of unique */
     bool ignores_case;
 } generator;
 
@@ -257,7 +257,7 @@ static bool next_mapped(jinja_run *r, iter *it, value *out)
     if (!next_inner(r, it, &item))
         return false;
     if (!g->name) {
-        *out = follow_path(r, item, g->attribute, g->preset);
+        *out = follow_path(r, item, g->attribute, g->default_value);
         return true;
     }
     filter_body *f = filter_find(g->name);
@@ -277,7 +277,7 @@ static value filter_map(jinja_run *r, value in, const jinja_arguments *a)
         value v[2];
         jinja_args_bind(r, "map", a, 1, "attribute default", v);
         g.attribute = v[0];
-        g.preset = v[1];
+        g.default_value = v[1];
     }
     return make_generator(r, next_mapped, &g);
 }
@@ -356,9 +356,9 @@ static value filter_unique(jinja_run *r, value in, const jinja_arguments *a)
 
 static int64_t count_argument(jinja_run *r, const char *what, value v)
 {
-    if (!value_is_whole(v) || value_whole(v) < 1)
+    if (!value_is_int(v) || value_to_int(v) < 1)
         jinja_run_fail(r, "%s needs a number above 0", what);
-    return value_whole(v);
+    return value_to_int(v);
 }
 
 /* Returns l[from:to], filled up to n items with fill, unless it is MISSING or none. */

@@ -8,7 +8,7 @@
 typedef struct {
     value attribute; /* a path ("a.b"), or with several: paths ("a,b"); MISSING or none: the item itself */
     bool several, ignores_case;
-    value preset; /* for an attribute that is undefined; MISSING or none: it stays so */
+    value default_value; /* for an attribute that is undefined; MISSING or none: it stays so */
 } sort_key;
 
 /* Returns a sorted list of the items; the sort is stable. key NULL: the items themselves are compared. */

@@ -201,10 +201,10 @@ static bool ranges_equal(const jinja_range *a, const jinja_range *b)
 
 static bool numbers_equal(value a, value b)
 {
-    if (value_is_whole(a) && value_is_whole(b))
-        return value_whole(a) == value_whole(b);
-    long double x = a.kind == VALUE_FLOAT ? (long double)a.f : (long double)value_whole(a); /* exact for both */
-    long double y = b.kind == VALUE_FLOAT ? (long double)b.f : (long double)value_whole(b);
+    if (value_is_int(a) && value_is_int(b))
+        return value_to_int(a) == value_to_int(b);
+    long double x = a.kind == VALUE_FLOAT ? (long double)a.f : (long double)value_to_int(a); /* exact for both */
+    long double y = b.kind == VALUE_FLOAT ? (long double)b.f : (long double)value_to_int(b);
     return x == y;
 }
 
@@ -273,8 +273,8 @@ int value_compare(jinja_run *r, value a, value b, const char *op)
     if (b.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, b);
     if (value_is_number(a) && value_is_number(b)) {
-        long double x = a.kind == VALUE_FLOAT ? (long double)a.f : (long double)value_whole(a);
-        long double y = b.kind == VALUE_FLOAT ? (long double)b.f : (long double)value_whole(b);
+        long double x = a.kind == VALUE_FLOAT ? (long double)a.f : (long double)value_to_int(a);
+        long double y = b.kind == VALUE_FLOAT ? (long double)b.f : (long double)value_to_int(b);
         return x < y ? -1 : x > y;
     }
     if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
@@ -299,7 +299,7 @@ static bool range_contains(const jinja_range *x, value what)
     bool is_float = what.kind == VALUE_FLOAT;
     if (!value_is_number(what) || (is_float && (what.f != floor(what.f) || !value_float_fits(what.f))))
         return false;
-    int64_t i = is_float ? (int64_t)what.f : value_whole(what);
+    int64_t i = is_float ? (int64_t)what.f : value_to_int(what);
     if (x->step > 0 ? i < x->start || i >= x->stop : i > x->start || i <= x->stop)
         return false;
     /* The distances in unsigned, where they cannot overflow. */

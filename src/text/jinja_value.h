@@ -153,7 +153,7 @@ struct cycler {
 
 struct jinja_run {
     arena mem;
-    jmp_buf left; /* where jinja_run_fail() goes */
+    jmp_buf on_failure; /* where jinja_run_fail() goes */
     err *e;
     long steps; /* left */
     int depth;
@@ -241,7 +241,7 @@ static inline bool value_is_number(value v)
 {
     return v.kind == VALUE_BOOL || v.kind == VALUE_INT || v.kind == VALUE_FLOAT;
 }
-static inline bool value_is_whole(value v)
+static inline bool value_is_int(value v)
 {
     return v.kind == VALUE_BOOL || v.kind == VALUE_INT;
 }
@@ -249,13 +249,13 @@ static inline bool value_is_sequence(value v)
 {
     return v.kind == VALUE_LIST || v.kind == VALUE_TUPLE;
 }
-static inline int64_t value_whole(value v)
+static inline int64_t value_to_int(value v)
 {
     return v.kind == VALUE_BOOL ? v.b : v.i;
 }
 static inline double value_number(value v)
 {
-    return v.kind == VALUE_FLOAT ? v.f : (double)value_whole(v);
+    return v.kind == VALUE_FLOAT ? v.f : (double)value_to_int(v);
 }
 
 /* Fails with the reason why v is undefined. */

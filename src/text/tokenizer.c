@@ -193,7 +193,7 @@ static bool has_special(const encoding *c, size_t from)
     return false;
 }
 
-static int encode_letters(encoding *c, const char *text, size_t n, err *e)
+static int encode_chars(encoding *c, const char *text, size_t n, err *e)
 {
     for (const char *p = text, *next = text; p < text + n; p = next) {
         utf8_next(&next);
@@ -211,25 +211,25 @@ static int encode_piece(void *self, const char *text, size_t n, err *e)
         return -1;
     if (c->own && has_special(c, before)) {
         c->out->n = before;
-        if (encode_letters(c, text, n, e))
+        if (encode_chars(c, text, n, e))
             return -1;
     }
     return check_limits(c);
 }
 
-/* Picks a noncharacter (U+FDD0 to U+FDEF) that the text does not have and writes it to mark. NULL: it has them all. */
-static const char *find_mark(const char *text, size_t n, char mark[4])
+/* Picks a noncharacter (U+FDD0 to U+FDEF) that the text does not have and writes it to sentinel. NULL: it has them all. */
+static const char *find_sentinel(const char *text, size_t n, char sentinel[4])
 {
     for (int i = 0; i < 32; i++) {
-        memcpy(mark, (char[]){'\xef', '\xb7', (char)(0x90 + i), 0}, 4);
-        if (!memmem(text, n, mark, 3))
-            return mark;
+        memcpy(sentinel, (char[]){'\xef', '\xb7', (char)(0x90 + i), 0}, 4);
+        if (!memmem(text, n, sentinel, 3))
+            return sentinel;
     }
     return NULL;
 }
 
-/* Appends the text, which begins at `start` of the whole, with a mark wherever a span of `own` begins or ends in it. */
-static void add_marked(buf *out, const char *text, size_t n, size_t start, const text_spans *own, const char *mark)
+/* Appends the text, which begins at `start` of the whole, with a sentinel wherever a span of `own` begins or ends in it. */
+static void add_marked(buf *out, const char *text, size_t n, size_t start, const text_spans *own, const char *sentinel)
 {
     size_t at = start, end = start + n;
     for (size_t i = text_spans_find(own, start); i < own->n && own->at[i].from < end; i++) {
@@ -237,7 +237,7 @@ static void add_marked(buf *out, const char *text, size_t n, size_t start, const
         for (int k = 0; k < 2; k++)
             if (edge[k] > start && edge[k] < end) {
                 buf_add(out, text + (at - start), edge[k] - at);
-                buf_add(out, mark, 3);
+                buf_add(out, sentinel, 3);
                 at = edge[k];
             }
     }
@@ -246,11 +246,11 @@ static void add_marked(buf *out, const char *text, size_t n, size_t start, const
 
 /* Adds to out the spans of the normalised text that are own, as the marks in `marked` say; none if the marks changed
  * how the rest was normalised. is_own: whether the text begins with one. */
-static void read_marked(const buf *marked, const char *mark, bool is_own, const buf *normalized, text_spans *out)
+static void read_marked(const buf *marked, const char *sentinel, bool is_own, const buf *normalized, text_spans *out)
 {
     buf plain = {0};
     for (const char *p = marked->data, *end = marked->data + marked->len; p <= end; is_own = !is_own) {
-        const char *next = memmem(p, (size_t)(end - p), mark, 3), *stop = next ? next : end;
+        const char *next = memmem(p, (size_t)(end - p), sentinel, 3), *stop = next ? next : end;
         if (is_own)
             text_spans_add(out, plain.len, plain.len + (size_t)(stop - p));
         buf_add(&plain, p, (size_t)(stop - p));
@@ -265,15 +265,15 @@ static void read_marked(const buf *marked, const char *mark, bool is_own, const 
  * out stays empty where this cannot be told. */
 static int find_own_normalized(encoding *c, const char *text, size_t n, size_t start, text_spans *out, err *e)
 {
-    char mark[4];
+    char sentinel[4];
     buf with = {0}, marked = {0};
     bool lost;
-    if (!find_mark(text, n, mark))
+    if (!find_sentinel(text, n, sentinel))
         return 0;
-    add_marked(&with, text, n, start, c->own, mark);
+    add_marked(&with, text, n, start, c->own, sentinel);
     int rc = normalizer_apply(c->t->normalize, c->m, with.data, with.len, &marked, &lost, e);
     if (rc == 0)
-        read_marked(&marked, mark, text_spans_cover(c->own, start, start + 1), &c->normalized, out);
+        read_marked(&marked, sentinel, text_spans_cover(c->own, start, start + 1), &c->normalized, out);
     buf_free(&with);
     buf_free(&marked);
     return rc;
