@@ -244,8 +244,8 @@ static size_t lower_bound(const token_index *x, size_t lo, size_t hi, size_t dep
     return lo;
 }
 
-/* Returns whether the token may stand at `at`: a special one only inside s->own, but for a prefix that normalising put
- * before its content. */
+/* Returns whether the token may be matched at `at`. A special token must lie in a span of s->own, except for a prefix
+ * that the normaliser put before its content. */
 static bool may_stand(const added_scan *s, const added_token *t, size_t at)
 {
     if (!s->own || !t->special)
@@ -255,7 +255,7 @@ static bool may_stand(const added_scan *s, const added_token *t, size_t at)
     return text_spans_cover(s->own, has_prefix ? end - t->n : at, end);
 }
 
-/* Returns the longest token that the text has at `from` and that may stand there, or NULL. */
+/* Returns the longest token that the text has at `from` and that may be matched there, or NULL. */
 static const added_token *longest_at(const added_scan *s, const token_index *x, size_t from)
 {
     const unsigned char *text = (const unsigned char *)s->text + from;

@@ -32,7 +32,7 @@ added_tokens *added_tokens_new(const json_t *list, const vocab *v, const normali
 void added_tokens_free(added_tokens *a);
 
 /* Returns how many bytes of text one added token can stand for at most; 1 if there are no tokens, 0 if there is no
- * bound: lstrip and rstrip take any number of blanks. */
+ * bound: lstrip and rstrip take in any amount of white space. */
 size_t added_tokens_longest(const added_tokens *a);
 
 /* Returns whether some special token is looked for in the normalised text. */

@@ -385,7 +385,7 @@ static void start_heap(const bpe *b, bpe_scratch *s, symbol *x, size_t n)
             sift_down(s->heap, s->n_heap, i);
 }
 
-/* The same with a heap over a linked list. A heap entry is stale when its symbol no longer has the
+/* Merges like merge_small(), with a heap over a linked list. A heap entry is stale when its symbol no longer has the
  * entry's rank; a rank belongs to one pair only. */
 static size_t merge_large(const bpe *b, bpe_scratch *s, symbol *x, size_t n)
 {
@@ -418,8 +418,8 @@ static size_t merge_large(const bpe *b, bpe_scratch *s, symbol *x, size_t n)
     return kept;
 }
 
-/* A stretch of a pre-token; its symbols lie in the scratch. plain: they are the characters of its
- * text, one by one. */
+/* A part of a pre-token; its symbols lie in the scratch. plain: each symbol is the token of one character
+ * of its text, none is a byte token or unk_token. */
 typedef struct {
     const char *text;
     bool plain;

@@ -74,7 +74,7 @@ static int is_jinja(const struct dirent *f)
     return n > end && strcmp(f->d_name + n - end, ".jinja") == 0;
 }
 
-/* additional_chat_templates/NAME.jinja */
+/* Reads additional_chat_templates/NAME.jinja. */
 static int read_more_programs(chat_template *c, const char *dir, err *e)
 {
     struct dirent **file;
@@ -108,7 +108,7 @@ static void add_from_json(chat_template *c, const char *name, const json_t *sour
         add_program(c, name, json_string_value(source), json_string_length(source));
 }
 
-/* "chat_template" is a program, or several by name. */
+/* Adds "chat_template" of the configuration: one program, or several by name. */
 static void add_configured(chat_template *c, const json_t *config)
 {
     const json_t *t = json_member(config, "chat_template");
@@ -121,7 +121,7 @@ static void add_configured(chat_template *c, const json_t *config)
         add_from_json(c, json_object_iter_key(i), json_object_iter_value(i));
 }
 
-/* A special token: a string, or an object with the string as "content". */
+/* Sets a special token, unless it is set: a string, or an object with the string as "content". */
 static void set_token(chat_template *c, int i, const json_t *config)
 {
     const json_t *token = json_member(config, token_names[i]);
@@ -167,11 +167,11 @@ static int read_dir(chat_template *c, const char *dir, bool with_programs, err *
     return rc;
 }
 
-/* Which content the template understands. */
+/* Which forms of content the template understands. */
 
 #define WORDS "some words of a user"
 
-/* Returns whether the prompt of these messages has WORDS, and as text: not as the printed list of parts. */
+/* Returns whether the prompt of these messages has WORDS as text, not inside the repr or JSON of a list of parts. */
 static bool shows(const chat_template *c, const char *messages)
 {
     err e;
@@ -369,7 +369,7 @@ static json_t *with_open_end(const json_t *s)
     return marked;
 }
 
-/* Marks the end of the last text part and puts its text, as it was, into was. */
+/* Marks the end of the last text part and puts its text without the mark into was. */
 static int mark_parts(json_t *parts, buf *was, err *e)
 {
     for (size_t i = json_array_size(parts); i-- > 0;) {
@@ -390,8 +390,8 @@ static bool source_has(const program *p, const char *field)
     return memmem(p->source, p->n_source, field, strlen(field)) != NULL;
 }
 
-/* Marks the end of the last message's field, if it is the reasoning under all its names, and puts the text, as it was,
- * into was. The template must know the field by one of these names. */
+/* Marks the end of a field of the last message and puts its text without the mark into was. Reasoning is marked under
+ * all the names that the message has it under. Fails if the program's source has none of the field's names. */
 static int mark_end(const program *p, json_t *messages, const char *field, buf *was, err *e)
 {
     size_t last = json_array_size(messages) - 1;
@@ -424,7 +424,8 @@ static int mark_end(const program *p, json_t *messages, const char *field, buf *
     return 0;
 }
 
-/* Finds the bounds of s without white space at its end and, with left, its start, as Python's strip() has it. */
+/* Finds the bounds of s without the white space at its end and, if left, at its start, as Python's rstrip() and
+ * strip(). */
 static void bounds_of(const char *s, size_t n, bool left, size_t *from, size_t *to)
 {
     *from = 0;
@@ -467,8 +468,8 @@ static int cut_open_end(buf *text, const buf *was, err *e)
     return 0;
 }
 
-/* Returns the tokens that a template gets by name: they are its own. A client's variables of these names take
- * precedence, and are not. */
+/* Returns the special tokens as variables: bos_token, ... Their text is the template's own. Variables of the same names
+ * that a client gives take precedence, and their text is not. */
 static json_t *token_variables(const chat_template *c)
 {
     json_t *all = json_object();
@@ -490,7 +491,7 @@ static json_t *variables_of(const chat_input *in, json_t *messages)
     return all;
 }
 
-/* Templates take 100 to 1000 steps a message; a million are some 40 ms. */
+/* Templates take 100 to 1000 steps per message; a million steps take some 40 ms. */
 static jinja_limits limits_for(const chat_input *in)
 {
     const long for_each = 2000, most = 20000000;

@@ -16,8 +16,8 @@ int component_keys(const json_t *spec, const char *names, err *e);
 int component_text(const json_t *spec, const char *key, const char **text, size_t *n, err *e);
 
 /* Calls add(self, type, spec) for the component, or in order for each one in a Sequence (listed
- * under list_key), however nested; not at all for null. Stops at the first failure; more than
- * COMPONENT_MAX_STEPS components are one. Errors are prefixed with kind and type. */
+ * under list_key), however nested; not at all for null. 0, or -1 with e set: at the first failure of
+ * add, or if there are more than COMPONENT_MAX_STEPS components. Errors are prefixed with kind and type. */
 typedef int (*component_add)(void *self, const char *type, const json_t *spec, err *e);
 int component_each(const json_t *spec, const char *kind, const char *list_key, component_add add, void *self, err *e);
 

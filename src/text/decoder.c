@@ -176,7 +176,7 @@ static span replace(const step *s, span x, buf *out)
     return rc < 0 ? x : (span){out->data, out->len};
 }
 
-/* Turns marks into spaces; in the first token they are dropped if encoding puts one there. */
+/* Turns Metaspace marks into spaces. Those of the first token are dropped if encoding puts one before the text. */
 static span metaspace(const step *s, bool first, span x, buf *out)
 {
     buf_clear(out);

@@ -3,8 +3,8 @@
  * The steps of tokenizer.json's "decoder". The reference hands a list of strings from step to
  * step; here each token runs through all steps as it comes, and a step holds back only what a
  * later token could still change: the first bytes of a character, a run of <0xNN> tokens (one
- * wrong byte spoils the whole run), blanks that may turn out to be the last. A decoder is
- * immutable; what is held back lies in the decoder_state, one per text. */
+ * invalid byte makes every byte of the run a U+FFFD), characters that Strip cuts if they turn out to
+ * be the last. A decoder is immutable; what is held back lies in the decoder_state, one per text. */
 #ifndef PUNICA_TEXT_DECODER_H
 #define PUNICA_TEXT_DECODER_H
 
@@ -22,8 +22,8 @@ typedef struct decoder decoder;
 /* Zero-initialise; free with decoder_state_deinit(). */
 typedef struct {
     bool any;                          /* a token has come */
-    bool started[COMPONENT_MAX_STEPS]; /* the step has seen a token */
-    size_t cut[COMPONENT_MAX_STEPS];   /* by a Strip of the whole text: characters cut off its start */
+    bool started[COMPONENT_MAX_STEPS]; /* Metaspace has seen a token; Strip of a fused text is done with its start */
+    size_t cut[COMPONENT_MAX_STEPS];   /* Strip of a fused text: characters cut off its start */
     size_t held[COMPONENT_MAX_STEPS];  /* and characters held back at its end */
     buf run;                           /* bytes of the <0xNN> tokens since the last other token */
     utf8_tail tail;                    /* an incomplete character of byte-level tokens */

@@ -23,7 +23,7 @@ jinja *jinja_compile(const char *source, size_t n, err *e)
         return NULL;
     }
     jinja *p = XNEW(jinja);
-    jinja_run *r = XNEW(jinja_run); /* on the heap: not changed by longjmp */
+    jinja_run *r = XNEW(jinja_run); /* on the heap: longjmp leaves changed locals indeterminate */
     *r = (jinja_run){.mem = {.limit = MAX_PROGRAM}, .e = e, .steps = COMPILE_STEPS, .line = 1};
     if (setjmp(r->on_failure)) {
         arena_free(&r->mem);

@@ -41,16 +41,16 @@ typedef struct {
 
 extern const jinja_limits jinja_default_limits;
 
-/* What a program is given. variables: a JSON object. own: another one, or NULL, of texts that are the template's own
- * (jinja_own.h); a name is looked up there if variables does not have it. now: for strftime_now. */
+/* What a program is given. variables: a JSON object. own: another JSON object, or NULL, whose strings count as the
+ * template's own (jinja_own.h); a name is looked up there if variables does not have it. now: for strftime_now. */
 typedef struct {
     const json_t *variables, *own;
     time_t now;
 } jinja_input;
 
-/* Appends what the program writes to out, and to own, unless NULL, which parts of that are the template's own, as
- * offsets from the former end of out. 0, or -1 with e set and out and own as before: e names line and construct; for
- * raise_exception it has the template's message. */
+/* Runs the program and appends its text to out. own, unless NULL, gets the spans of that text that are the template's
+ * own, as offsets from where the text begins. 0, or -1 with e set and out and own as before: e names line and
+ * construct; for raise_exception it has the template's message. */
 int jinja_render(const jinja *p, const jinja_input *in, const jinja_limits *limits, buf *out, text_spans *own, err *e);
 
 #endif

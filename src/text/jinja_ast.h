@@ -41,7 +41,7 @@ typedef enum {
     STMT_SET,          /* target, a */
     STMT_SET_BLOCK,    /* target, a (filters, or NULL), body */
     STMT_MACRO,        /* symbol, macro */
-    STMT_CALL_BLOCK,   /* a (the call), macro: what the caller runs */
+    STMT_CALL_BLOCK,   /* a (the call), macro: the body, which the macro called gets as `caller` */
     STMT_FILTER_BLOCK, /* a, body */
     STMT_WITH,         /* list: targets and values in turn, body */
     STMT_SCOPE,        /* body: of {% generation %} and {% autoescape false %} */
@@ -83,8 +83,8 @@ typedef struct {
     jinja_node *star, *star_star; /* *args, **kwargs; or NULL */
 } call_args;
 
-/* Names that belong to a scope alone (jinja_scope.h): unset when it is entered, even if a variable of the render has
- * the name. */
+/* Names that are local to a scope (jinja_scope.h): unset when the scope is entered, even if a variable of the render
+ * has the name. */
 typedef struct {
     int *at;
     int n;
@@ -95,7 +95,7 @@ typedef struct {
     int *param;      /* [n_params] symbols */
     const str **param_name;
     int n_params;
-    jinja_node **default_value; /* [n_defaults] of the last parameters */
+    jinja_node **default_value; /* [n_defaults] the default values of the last parameters */
     int n_defaults;
     bool uses_caller, uses_kwargs, uses_varargs;
     int caller, kwargs, varargs; /* symbols of these names */

@@ -117,7 +117,7 @@ static bool is_cased(uint32_t cp)
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
 }
 
-/* Marks and the like, which are skipped when a sigma's neighbours are looked at. */
+/* Most of the property Case_Ignorable: characters that are skipped when a sigma's neighbours are looked at. */
 static bool is_case_ignorable(uint32_t cp)
 {
     utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);

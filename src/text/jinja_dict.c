@@ -50,7 +50,7 @@ void dict_check_key(jinja_run *r, value key)
         jinja_run_fail(r, "unhashable type: '%s'", value_type(part));
 }
 
-/* Equal ranges have equal items; where a range has none, or one, its step does not count. */
+/* Hashes a range by its items, which are equal in equal ranges: the step of a range of none or one does not count. */
 static uint64_t hash_range(const jinja_range *x)
 {
     int64_t n = jinja_range_length(x);
@@ -101,7 +101,7 @@ static void make_index(jinja_run *r, dict *d)
         index_entry(r, d, i);
 }
 
-/* Returns the position of the key; n: it is not there. Fails for a key that is not hashable, however few there are. */
+/* Returns the position of the key; n: it is not there. Fails for an unhashable key even if no hash is needed. */
 static size_t find(jinja_run *r, dict *d, value key)
 {
     enum { FEW = 8 };

@@ -352,7 +352,7 @@ flow eval_body(jinja_run *r, const node_list *body)
     return f;
 }
 
-/* Converts a value; a string becomes the template's own. */
+/* Converts a value from JSON; a string becomes the template's own. */
 static value own_from_json(jinja_run *r, const json_t *v)
 {
     value made = value_from_json(r, v);

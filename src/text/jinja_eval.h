@@ -16,8 +16,8 @@ int64_t jinja_loop_length(jinja_run *r, jinja_loop *l);
 void object_write(text *t, value v); /* repr() of a loop, a macro, a function and the like */
 
 /* Bind the arguments to the parameters in names (separated by spaces), of which the first n_needed must be given.
- * out: [number of names], MISSING for what is not given. Other arguments fail; the message names `what`. The
- * second takes no keywords, like most of Python's methods; the third no arguments at all. */
+ * out: [number of names], MISSING for what is not given. Any other argument is an error; its message names `what`.
+ * The second takes no keywords, like most of Python's methods; the third no arguments at all. */
 void jinja_args_bind(jinja_run *r, const char *what, const jinja_arguments *a, int n_needed, const char *names,
                      value *out);
 void jinja_args_bind_positional(jinja_run *r, const char *what, const jinja_arguments *a, int n_needed,

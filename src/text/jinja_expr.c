@@ -226,7 +226,7 @@ static jinja_node *parse_call(parser *p, jinja_node *callee)
     return n;
 }
 
-/* A name with dots, as filters and tests may have. */
+/* Parses a name with dots, as filters and tests may have. */
 static const str *parse_dotted(parser *p)
 {
     text out = {.r = p->r};
@@ -249,7 +249,7 @@ static call_args *no_arguments(parser *p)
     return a;
 }
 
-/* The filter whose name comes next, on `in`. */
+/* Parses the filter whose name comes next, applied to `in`. */
 jinja_node *parse_filter(parser *p, jinja_node *in)
 {
     jinja_node *n = node_new2(p, EXPR_FILTER, p->t->line, in, NULL);
@@ -308,7 +308,7 @@ static bool at_subscript_end(const parser *p)
     return parser_at_op(p, "]") || parser_at_op(p, ",") || parser_at_op(p, ":");
 }
 
-/* An index, or start:stop:step. */
+/* Parses an index, or start:stop:step. */
 static jinja_node *parse_subscript(parser *p)
 {
     int line = p->t->line;
@@ -407,7 +407,7 @@ jinja_node *parse_word(parser *p)
     return make_name(p, t);
 }
 
-/* Adjacent strings are one. */
+/* Parses a string. Adjacent strings are concatenated. */
 static jinja_node *parse_string(parser *p)
 {
     const token *t = parser_next(p);
@@ -475,7 +475,7 @@ static bool at_tuple_end(const parser *p)
            parser_at_name(p, "recursive");
 }
 
-/* An expression, or several with commas. */
+/* Parses an expression, or a tuple: several with commas. */
 jinja_node *parse_tuple(parser *p, bool with_cond, bool in_parentheses)
 {
     jinja_node *n = jinja_node_new(p, EXPR_TUPLE, p->t->line);

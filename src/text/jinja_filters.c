@@ -51,7 +51,7 @@ static bool begins_word(uint32_t before)
            before == '<';
 }
 
-/* Not Python's title(): a word begins behind a blank, a hyphen or an opening bracket. */
+/* Differs from Python's title(): a word begins behind white space, a hyphen or an opening bracket. */
 static value filter_title(jinja_run *r, value in, const jinja_arguments *a)
 {
     jinja_args_none(r, "title", a);
@@ -251,7 +251,8 @@ static value filter_urlencode(jinja_run *r, value in, const jinja_arguments *a)
 
 /* Numbers. */
 
-/* Returns the text without white space around it and single underscores in it, NUL-terminated; NULL: no number. */
+/* Returns the text, NUL-terminated, with white space around it and single underscores in it removed, as Python takes
+ * numbers; NULL: it is none. */
 static const char *number_text(jinja_run *r, const str *s)
 {
     const str *bare = str_strip(r, s, NULL, SIDE_BOTH);
@@ -370,7 +371,7 @@ static value filter_abs(jinja_run *r, value in, const jinja_arguments *a)
     return value_to_int(in) < 0 ? op_negative(r, in) : value_int(value_to_int(in));
 }
 
-/* Returns the integer, half to even, as a multiple of 10^zeros. */
+/* Returns x rounded to a multiple of 10^zeros, half to even. */
 static int64_t round_int(jinja_run *r, int64_t x, int64_t zeros)
 {
     int64_t unit = 1, rounded;
@@ -387,10 +388,10 @@ static int64_t round_int(jinja_run *r, int64_t x, int64_t zeros)
     return rounded;
 }
 
-/* Rounds half to even in decimal, by way of the number's digits: 767 are all that a double has. */
+/* Rounds half to even in decimal, on the number's exact decimal digits: a double has at most 767. */
 static double round_decimal(jinja_run *r, double x, int64_t digits)
 {
-    enum { ALL = 770, MOST = 323, LEAST = -308 }; /* doubles have no more places behind, and before, the point */
+    enum { ALL = 770, MOST = 323, LEAST = -308 }; /* beyond MOST and LEAST rounding gives x itself, and 0 */
     char s[ALL + 16];
     if (!isfinite(x) || digits > MOST)
         return x;
@@ -411,7 +412,7 @@ static double round_decimal(jinja_run *r, double x, int64_t digits)
     return rounded;
 }
 
-/* Rounds up or down as Jinja does: by way of a multiplication. */
+/* Rounds up or down as Jinja does: multiplies by a power of ten, rounds, and divides again. */
 static double round_to(jinja_run *r, value in, int64_t digits, bool up)
 {
     if (value_is_int(in) && digits >= 0)

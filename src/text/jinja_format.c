@@ -14,7 +14,7 @@ enum { MAX_WIDTH = 100000 };
 
 /* How one value is to be written; both format languages are parsed into this. */
 typedef struct {
-    uint32_t fill, align;     /* align: '<' '>' '^' '='; 0: as the value's kind has it */
+    uint32_t fill, align;     /* align: '<' '>' '^' '='; 0: the default of the value's kind */
     char sign;                /* '+', ' ', '-'; 0: none, which is '-' */
     bool alternate;           /* # */
     int64_t width, precision; /* precision -1: none */
@@ -28,8 +28,8 @@ static void add_fill(text *out, uint32_t fill, int64_t n)
         text_add_char(out, fill);
 }
 
-/* Writes prefix (a sign, 0x) and body, filled to the width; with '=' the fill goes between the two. default_align: the
- * alignment if the spec has none. */
+/* Writes prefix (a sign, 0x) and body, filled to the width; with '=' the fill goes between the two.
+ * default_align: the alignment if the spec has none. */
 static void add_padded(text *out, const spec *s, const char *prefix, const str *body, uint32_t default_align)
 {
     int64_t more = s->width - (int64_t)strlen(prefix) - (int64_t)str_chars(body);
@@ -217,7 +217,7 @@ static value next_argument(percent *p)
     return is_tuple ? p->with.list->at[p->n_used - 1] : p->with;
 }
 
-/* %(name)s: the argument it names. */
+/* Reads the (name) of %(name)s and returns the argument it names. */
 static value read_name(percent *p)
 {
     size_t start = ++p->at;
@@ -403,7 +403,7 @@ static value field_argument(braces *b, const char *s, size_t n)
     jinja_run_fail(b->r, "the format names an argument that is not given: '%.*s'", (int)n, s);
 }
 
-/* name.attribute[element]... */
+/* Returns the value that a field names: name.attribute[element]... */
 static value field_value(braces *b, const char *s, size_t n)
 {
     size_t at = 0;
@@ -503,7 +503,7 @@ static void add_field(braces *b, text *out, value v, const str *how)
 
 static void write_braces(braces *b, text *out, const str *format, int depth);
 
-/* One field, s: what stands between its braces. */
+/* Writes one field. s: what stands between its braces. */
 static void write_field(braces *b, text *out, const char *s, size_t n, int depth)
 {
     size_t name = 0;

@@ -118,7 +118,7 @@ static value call_raise(jinja_run *r, function *f, const jinja_arguments *a)
     jinja_run_raise(r, value_to_str(r, message));
 }
 
-/* Returns the format for C's strftime(), which has no %f: the microseconds become 000000. */
+/* Returns the format for C's strftime(), which does not have Python's %f: the microseconds become 000000. */
 static char *c_format(jinja_run *r, const str *format)
 {
     text t = {.r = r};

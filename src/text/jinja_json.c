@@ -188,8 +188,8 @@ static value array_from_json(jinja_run *r, const json_t *v)
     return value_list(r, VALUE_LIST, at, n);
 }
 
-/* Returns whether this is a role that templates know, of which some make tokens ("<|" + role + "|>"). None of these
- * tokens ends a turn. */
+/* Returns whether this is a well-known role. Some templates build a special token from the role ("<|" + role + "|>");
+ * from none of these roles does that give a token that ends a turn. */
 static bool is_known_role(const str *s)
 {
     static const char *const known[] = {"system", "developer", "user",        "assistant",   "tool",     "function",
@@ -200,7 +200,7 @@ static bool is_known_role(const str *s)
     return false;
 }
 
-/* Converts a key's value; a known role counts as the template's own. */
+/* Converts the value of an object's member; a well-known role counts as the template's own. */
 static value member_from_json(jinja_run *r, const char *key, const json_t *v)
 {
     value made = value_from_json(r, v);

@@ -225,7 +225,7 @@ static size_t skip_exponent(const lexer *x, size_t at)
     return digits < x->n && is_digit(x->s[digits], 10) ? skip_digits(x, digits, 10) : at;
 }
 
-/* The number's text without underscores, NUL-terminated. */
+/* Returns the text of a number without underscores, NUL-terminated. */
 static const char *digits_of(lexer *x, size_t from, size_t to)
 {
     char *s = jinja_run_alloc(x->r, to - from + 1), *out = s;

@@ -11,7 +11,7 @@ struct jinja_loop {
     scope *around; /* where the for stands */
     value over;
     iter *items;
-    bool all_taken;         /* items has the rest as a list, whose condition has been evaluated */
+    bool all_taken;         /* items has the rest as a list, for which the condition has been evaluated */
     value ahead;            /* the item that was looked at before its turn; MISSING: none */
     value before, current;  /* MISSING: none yet */
     int64_t index0, length; /* length -1: not known yet */

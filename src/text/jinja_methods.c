@@ -34,7 +34,7 @@ static int64_t int_or(jinja_run *r, const char *method, value v, int64_t default
     return value_to_int(v);
 }
 
-/* Returns v, as Markup if the method is one of Markup. */
+/* Returns v, as Markup if the method was called on Markup. */
 static value like(jinja_run *r, const function *f, value v)
 {
     return f->self.s->markup ? value_str(str_mark(r, v.s)) : v;
@@ -278,7 +278,7 @@ static value str_m_rpartition(jinja_run *r, function *f, const jinja_arguments *
     return partition(r, f, a, true);
 }
 
-/* left and right: how many of the fill characters on each side. */
+/* Returns s with `left` fill characters before it and `right` behind it. */
 static value padded(jinja_run *r, const str *s, const str *fill, int64_t left, int64_t right)
 {
     const str *x = str_concat(r, str_repeat(r, fill, left), str_plain(r, s));

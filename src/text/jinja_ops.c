@@ -41,7 +41,8 @@ static double float_mod(double a, double b)
     return (m < 0) != (b < 0) ? m + b : m;
 }
 
-/* As Python computes it: the exact quotient of what the remainder leaves, to the nearest integer. */
+/* Returns a // b as Python computes it: (a - a % b) / b with Python's %, which is an integer but for rounding errors,
+ * rounded to the nearest one. */
 static double float_floor_div(double a, double b)
 {
     double m = fmod(a, b), quotient = (a - m) / b, whole = floor(quotient);
@@ -52,14 +53,14 @@ static double float_floor_div(double a, double b)
     return quotient - whole > 0.5 ? whole + 1 : whole;
 }
 
-/* Returns a / b, rounded once: to round both to doubles first would lose what is beyond 53 bits. */
+/* Returns a / b, rounded once: converting both to double first would round integers of more than 53 bits. */
 static double int_quotient(int64_t a, int64_t b)
 {
     enum { EXACT = 53 };
     uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
     if ((x >> EXACT == 0 && y >> EXACT == 0) || x == 0)
         return (double)a / (double)b;
-    /* Long division to 64 significant bits, the last of which stands for all behind it. */
+    /* Long division to 64 significant bits; the last of them is also the sticky bit, for the remainder. */
     int shift = 0;
     uint64_t quotient = x / y, rest = x % y;
     for (; quotient >> 63 == 0; shift--) {
@@ -292,7 +293,7 @@ value op_item(jinja_run *r, value of, value key)
     return found.kind == VALUE_MISSING ? value_undefined_of(r, of, key) : found;
 }
 
-/* Returns a bound of a slice as an index between low and high; default_value if it is left out. */
+/* Returns a bound of a slice, clamped to low and high; default_value if it is left out. */
 static int64_t bound(jinja_run *r, value v, int64_t n, int64_t low, int64_t high, int64_t default_value)
 {
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)

@@ -9,8 +9,8 @@ bool op_compare(jinja_run *r, op_kind op, value a, value b); /* == != < <= > >= 
 value op_negative(jinja_run *r, value v);
 value op_positive(jinja_run *r, value v);
 
-/* Returns of.name and of[key] as Jinja's sandbox does: the first prefers attributes, the second elements. What is not
- * there is undefined; asking an undefined value fails. */
+/* Return of.name and of[key] as Jinja's sandbox does: the first prefers attributes, the second elements. What is not
+ * there is undefined; if `of` is undefined, both fail. */
 value op_attribute(jinja_run *r, value of, const str *name);
 value op_item(jinja_run *r, value of, value key);
 

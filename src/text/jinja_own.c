@@ -37,7 +37,7 @@ void own_part(str *x, const str *s, size_t at)
     x->own_at = s->own == &own_all || !s->own ? 0 : s->own_at + at;
 }
 
-/* Returns a list of what is own in a, to which more can be added. */
+/* Returns a list of a's own bytes to which more can be added. */
 static own_list *list_for(jinja_run *r, const str *a)
 {
     if (a->own && a->own != &own_all && a->own_at + a->n == a->own->len)

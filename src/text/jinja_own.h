@@ -1,9 +1,10 @@
 /* jinja_own.h - which bytes of a string are the template's own
  *
- * Taint tracking by byte. The template's own are the literals of the program, the tokens it is given by name and
- * well-known roles (jinja_json.c); the rest of a conversation is not. A string made of both knows which of its bytes
- * are own, through everything that templates do with text: adding, slicing, stripping, replacing, joining, formatting,
- * macros and blocks. Text made in any other way is not own: a special token in it is then text, which is the safe side.
+ * Taint tracking, byte by byte, with "own" for untainted. The template's own bytes are those of the program's literals,
+ * of the special tokens that it gets as variables, and of well-known roles (jinja_json.c); all other text of a
+ * conversation is not own. A string made of both knows which of its bytes are own, through everything that templates do
+ * with text: adding, slicing, stripping, replacing, joining, formatting, macros and blocks. Text made in any other way
+ * is not own, which is the safe side: a special token in it is then ordinary text.
  *
  * Strings share their lists as they share their bytes: a list may have spans beyond the end of a string. */
 #ifndef PUNICA_TEXT_JINJA_OWN_H
@@ -19,8 +20,8 @@ void own_concat(jinja_run *r, str *x, const str *a, const str *b);
 /* Sets own and own_at of x, whose bytes are those of s from `at` on. */
 void own_part(str *x, const str *s, size_t at);
 
-/* Adds to `to`, the list of a text of len bytes, what is own in the n bytes of s from `at` on, which are appended to
- * the text. */
+/* Adds to `to`, the list of a text of len bytes, which of the n bytes of s from `at` on are own. The caller appends
+ * those n bytes to the text. */
 void own_add(jinja_run *r, own_list *to, size_t len, const str *s, size_t at, size_t n);
 
 #endif

@@ -39,7 +39,7 @@ static jinja_node *parse_one_target(parser *p, bool with_namespace)
     return n;
 }
 
-/* A name, ns.name, or several with commas. */
+/* Parses a name, ns.name, or several with commas. */
 static jinja_node *parse_target(parser *p, bool with_namespace)
 {
     jinja_node *first = parse_one_target(p, with_namespace);
@@ -89,7 +89,7 @@ static node_list parse_body(parser *p, const char *tags)
     return body;
 }
 
-/* The same up to one tag, which is skipped. */
+/* Parses like parse_body() up to one tag, and skips the tag. */
 static node_list parse_whole_body(parser *p, const char *tag)
 {
     node_list body = parse_body(p, tag);
@@ -128,7 +128,7 @@ static jinja_node *parse_for(parser *p)
     n->body = parse_body(p, "endfor else");
     int loops = --p->loops;
     if (n->recursive)
-        p->loops = 0; /* Jinja makes a function of it, else branch and all: break cannot mean a loop around it */
+        p->loops = 0; /* Jinja compiles it, else branch and all, to a function: break cannot end a loop around it */
     if (token_is(parser_next(p), TOKEN_NAME, "else"))
         n->other = parse_whole_body(p, "endfor");
     p->loops = loops;

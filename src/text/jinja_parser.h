@@ -13,7 +13,7 @@ typedef struct {
     const token *t; /* the current one */
     dict *symbols;  /* names to numbers */
     size_t cap_symbols;
-    int loops; /* {% for %} around this place, in the same macro */
+    int loops; /* how many {% for %} of the same macro this place lies in */
 } parser;
 
 /* Tokens. */
@@ -23,7 +23,7 @@ const token *parser_next(parser *p); /* returns the current token and moves on, 
 bool token_is(const token *t, token_kind kind, const char *s);
 bool parser_at_op(const parser *p, const char *op);
 bool parser_at_name(const parser *p, const char *name);
-bool parser_skip_op(parser *p, const char *op); /* moves on if it is the current token; whether it was */
+bool parser_skip_op(parser *p, const char *op); /* skips op if it is the current token; returns whether it was */
 bool parser_skip_name(parser *p, const char *name);
 void parser_expect_op(parser *p, const char *op);
 const token *parser_expect(parser *p, token_kind kind, const char *what);
@@ -41,7 +41,7 @@ const str *parser_name(parser *p, const token *t);
 
 jinja_node *parse_expression(parser *p);
 jinja_node *parse_tuple(parser *p, bool with_cond, bool in_parentheses); /* an expression, or several with commas */
-jinja_node *parse_filter(parser *p, jinja_node *in);                     /* the filter whose name comes next, on `in` */
-jinja_node *parse_word(parser *p);                                       /* a name, or true, false, none */
+jinja_node *parse_filter(parser *p, jinja_node *in); /* the filter whose name comes next, applied to `in` */
+jinja_node *parse_word(parser *p);                   /* a name, or true, false, none */
 
 #endif

@@ -19,7 +19,7 @@ struct scope {
 
 typedef struct render {
     const jinja *p;
-    value *variable; /* [n_symbols] the render's variables and the global functions; MISSING: none */
+    value *variable; /* [n_symbols] what is outside of all scopes: variables, global functions; MISSING: neither */
     scope *scope;    /* the innermost */
     text *out;       /* where output goes: the prompt, or what a macro or block is collecting */
 } render;

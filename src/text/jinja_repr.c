@@ -71,7 +71,7 @@ void text_printf(text *t, const char *fmt, ...)
     text_add(t, line, (size_t)n);
 }
 
-/* The text loses its bytes and its spans: both may grow in place, but for one owner only. */
+/* Empties t: its bytes and spans are the string's now, and a list of spans may grow in place for one owner only. */
 value text_value(text *t)
 {
     value v = value_text(t->r, t->n ? t->data : "", t->n);

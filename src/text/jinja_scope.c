@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+/* A scope while its names are resolved. */
 typedef struct level level;
 struct level {
     jinja_run *r;
@@ -10,7 +11,7 @@ struct level {
     const level *around;
     bool *mentions; /* [n_symbols] read or set here */
     symbol_list *unset;
-    bool soft;         /* inside of an if */
+    bool soft;         /* inside of an if; Jinja calls it a soft frame */
     macro_code *macro; /* whose body this is part of; or NULL */
 };
 

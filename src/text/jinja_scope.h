@@ -1,9 +1,10 @@
 /* jinja_scope.h - name resolution, done once at compile time
  *
  * A for loop, a macro and a few others have a scope of their own: what is set inside is gone after it. A name is
- * looked up from the innermost scope outwards, then among the render's variables. Jinja decides per scope, before
- * anything runs, which names belong to it alone: those set there outside of any if that were not read before in it and
- * that no scope around it mentions. They are unset when it is entered, even if the render has a variable so named. */
+ * looked up from the innermost scope outwards, then among the render's variables. Jinja decides for each scope, before
+ * anything runs, which names are local to it: those that are set in it outside of any if, were not read in it before,
+ * and that no scope around it mentions. Local names are unset when the scope is entered, even if the render has
+ * variables of these names. */
 #ifndef PUNICA_TEXT_JINJA_SCOPE_H
 #define PUNICA_TEXT_JINJA_SCOPE_H
 

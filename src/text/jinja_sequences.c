@@ -33,7 +33,7 @@ static value follow(jinja_run *r, value item, const char *s, size_t n)
     return op_item(r, item, value_int(i));
 }
 
-/* Returns item.a.b for "a.b". default_value, unless it is MISSING or none, replaces what is undefined on the way. */
+/* Returns item.a.b for "a.b". default_value, unless MISSING or none, replaces what is undefined on the way. */
 static value follow_path(jinja_run *r, value item, value path, value default_value)
 {
     bool has_default = default_value.kind != VALUE_MISSING && default_value.kind != VALUE_NONE;
@@ -127,7 +127,7 @@ static const jinja_list *reversed(jinja_run *r, const jinja_list *l)
     return value_list(r, VALUE_LIST, at, l->n).list;
 }
 
-/* Backwards, but equal items keep their order: sorted(reverse=True). */
+/* Returns the items in descending order; equal items keep theirs, as in sorted(reverse=True). */
 static value sorted_backwards(jinja_run *r, const jinja_list *items, const sort_key *key)
 {
     value forward = sorted_list(r, reversed(r, items), key);
@@ -207,7 +207,7 @@ static value filter_max(jinja_run *r, value in, const jinja_arguments *a)
 /* Generators. */
 
 typedef struct {
-    value over;                     /* what to iterate; MISSING: that has begun */
+    value over;                     /* what to iterate over; MISSING: iteration has begun */
     jinja_arguments a;              /* of map or select: for the filter or test itself */
     value attribute, default_value; /* MISSING: none */
     const str *name;                /* of the filter or test; NULL: none */

@@ -1,4 +1,4 @@
-/* jinja_sequences.h - the filters that take many items and give many: map, select, sort, groupby, ... */
+/* jinja_sequences.h - the filters of sequences: map, select, sort, groupby, join, ... */
 #ifndef PUNICA_TEXT_JINJA_SEQUENCES_H
 #define PUNICA_TEXT_JINJA_SEQUENCES_H
 

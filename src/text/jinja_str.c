@@ -146,7 +146,7 @@ size_t str_find_last(jinja_run *r, const str *s, const str *what, size_t from, s
     return STR_NOT_FOUND;
 }
 
-/* Returns a copy of a in a buffer of twice the size of a and `more` bytes. */
+/* Returns a copy of a in a buffer of twice the bytes that a and `more` bytes take. */
 static str *with_room(jinja_run *r, const str *a, size_t more)
 {
     struct str_room *room = JINJA_NEW(r, struct str_room);

@@ -8,7 +8,7 @@
 
 const str *str_new(jinja_run *r, const char *s, size_t n); /* borrows s */
 const str *str_copy(jinja_run *r, const char *s, size_t n);
-const str *str_like(jinja_run *r, const str *from, const char *s, size_t n); /* borrows s; own, Markup as from */
+const str *str_like(jinja_run *r, const str *from, const char *s, size_t n); /* borrows s; Markup and own as of from */
 const str *str_of(jinja_run *r, const char *s);                              /* borrows s, a C string */
 
 size_t str_chars(const str *s);                /* how many code points */
@@ -29,7 +29,7 @@ size_t str_find_last(jinja_run *r, const str *s, const str *what, size_t from, s
 const str *str_concat(jinja_run *r, const str *a, const str *b);
 const str *str_repeat(jinja_run *r, const str *s, int64_t n);
 const str *str_escape(jinja_run *r, const str *s); /* Markup(...) with & < > ' " as entities; Markup is itself */
-const str *str_plain(jinja_run *r, const str *s);  /* not Markup */
+const str *str_plain(jinja_run *r, const str *s);  /* s, but not Markup */
 const str *str_mark(jinja_run *r, const str *s);   /* Markup(s), nothing escaped */
 
 bool char_is_line_end(uint32_t cp); /* of str.splitlines() */

@@ -80,7 +80,7 @@ static bool test_iterable(jinja_run *r, value in, const jinja_arguments *a)
     return value_is_iterable(in);
 }
 
-/* True for what has a length and elements. Jinja's test takes an undefined value for one. */
+/* Returns whether a value has a length and elements; as in Jinja, an undefined value has too. */
 static bool test_sequence(jinja_run *r, value in, const jinja_arguments *a)
 {
     jinja_args_none(r, "sequence", a);

@@ -96,9 +96,9 @@ struct jinja_list {
     const value *at;
     size_t n;
     bool is_group;
-}; /* is_group: groupby's tuple, with names for its two */
+}; /* is_group: a tuple of groupby, whose items also have the names "grouper" and "list" */
 
-/* Why something is undefined; the error when it is used. */
+/* Why a value is undefined: the error message when it is used. */
 struct undefined {
     const char *hint; /* the whole message; NULL: made of the others */
     value of, name;   /* of: whose attribute or element; MISSING: it is a variable */
@@ -115,9 +115,9 @@ struct dict {
 /* An iterator, for for loops and filters. next: gets the next item; false at the end. */
 struct iter {
     bool (*next)(jinja_run *r, iter *it, value *out);
-    value over; /* what is walked over; unused with a state of its own */
+    value over; /* what is iterated over; unused if the iterator has a state */
     size_t at;
-    const char *type;   /* Python's name of it */
+    const char *type;   /* Python's name of the iterator's type */
     struct iter *inner; /* where a generator takes its items from */
     void *state;
 };
@@ -153,7 +153,7 @@ struct cycler {
 
 struct jinja_run {
     arena mem;
-    jmp_buf on_failure; /* where jinja_run_fail() goes */
+    jmp_buf on_failure; /* where jinja_run_fail() jumps */
     err *e;
     long steps; /* left */
     int depth;
@@ -232,7 +232,7 @@ bool value_is_true(jinja_run *r, value v);
 bool value_equal(jinja_run *r, value a, value b);
 int value_compare(jinja_run *r, value a, value b,
                   const char *op);    /* < 0, 0, > 0; fails where Python does. op: for the message */
-bool value_is_same(value a, value b); /* Python's `is` */
+bool value_is_same(value a, value b); /* Python's `is`, but equal numbers or strings are the same */
 bool value_contains(jinja_run *r, value in, value what);
 int64_t value_length(jinja_run *r, value v); /* len(); fails for what has none */
 bool value_has_length(value v);
@@ -241,6 +241,7 @@ static inline bool value_is_number(value v)
 {
     return v.kind == VALUE_BOOL || v.kind == VALUE_INT || v.kind == VALUE_FLOAT;
 }
+/* Returns whether v is an int to Python, of which bool is a subclass. */
 static inline bool value_is_int(value v)
 {
     return v.kind == VALUE_BOOL || v.kind == VALUE_INT;
@@ -286,10 +287,10 @@ const str *value_to_str(jinja_run *r, value v); /* str(); a string is itself, Ma
 
 dict *dict_new(jinja_run *r, size_t cap);
 void dict_put(jinja_run *r, dict *d, value key, value v);          /* fails for an unhashable key */
-void dict_add(jinja_run *r, dict *d, value key, value v);          /* a key that is known to be new */
-bool dict_get(jinja_run *r, const dict *d, value key, value *out); /* the same */
+void dict_add(jinja_run *r, dict *d, value key, value v);          /* for a key that is known to be new */
+bool dict_get(jinja_run *r, const dict *d, value key, value *out); /* fails for an unhashable key too */
 bool dict_get_name(jinja_run *r, const dict *d, const char *key, value *out);
-value dict_unhashable_part(jinja_run *r, value key); /* what keeps it from being one; MISSING: it may be one */
+value dict_unhashable_part(jinja_run *r, value key); /* the part of key that is unhashable; MISSING: none is */
 void dict_check_key(jinja_run *r, value key);        /* fails for an unhashable key */
 value value_dict(const dict *d);
 value dict_view(jinja_run *r, const dict *d, value_kind kind); /* KEYS, VALUES, ITEMS, or LIST: of its keys */
@@ -297,7 +298,7 @@ value dict_view(jinja_run *r, const dict *d, value_kind kind); /* KEYS, VALUES, 
 iter *value_iter(jinja_run *r, value v); /* fails for what cannot be iterated */
 bool value_is_iterable(value v);
 bool iter_next(jinja_run *r, iter *it, value *out);
-const jinja_list *value_to_list(jinja_run *r, value v); /* all that is left of it */
+const jinja_list *value_to_list(jinja_run *r, value v); /* its items; of an iterator those that are left */
 
 int64_t jinja_range_length(const jinja_range *x);
 int64_t jinja_range_item(const jinja_range *x, int64_t i); /* i: 0 to length - 1 */
@@ -306,7 +307,7 @@ value value_from_json(jinja_run *r, const json_t *v); /* borrows its strings */
 
 /* Numbers. */
 
-bool value_float_fits(double x);           /* truncated it is an integer of 64 bits; false for NaN */
+bool value_float_fits(double x);           /* into 64 bits, when truncated to an integer; false for NaN */
 size_t float_repr(double x, char out[32]); /* writes repr(x), NUL-terminated; its length */
 
 #endif

@@ -20,8 +20,8 @@
 #define MAX_PATTERN 65536
 #define MATCH_LIMIT 10000000      /* backtracking steps of one search */
 #define HEAP_LIMIT_KB (64 * 1024) /* of one search by the interpreter */
-#define CALLS_PER_CLOCK 64
-#define SHORT_LITERAL 4 /* bytes */
+#define CALLS_PER_CLOCK 64        /* searches per reading of the clock */
+#define SHORT_LITERAL 4           /* bytes */
 
 struct pattern {
     char *literal; /* [n], or NULL for a regular expression */

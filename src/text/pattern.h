@@ -17,11 +17,11 @@
 typedef struct pattern pattern;
 typedef struct matcher matcher;
 
-/* Word characters, to stand inside a class, as defined by the other regex engine, which the
- * reference uses for its own expressions. */
+/* What \w matches in Rust's regex crate, for use inside a class. The reference runs its built-in expressions
+ * with that crate, and those of tokenizer.json with Oniguruma. */
 #define WORD_CHARS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
 
-/* Make a pattern; free with pattern_free(). NULL with e set on failure; an empty pattern is one. */
+/* Make a pattern; free with pattern_free(). NULL with e set on failure, also if the pattern is empty. */
 pattern *pattern_new_literal(const char *text, size_t n, err *e);
 pattern *pattern_new_regex(const char *text, size_t n, err *e);
 pattern *pattern_from_json(const json_t *spec, err *e); /* {"String": ...} or {"Regex": ...} */

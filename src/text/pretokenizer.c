@@ -338,7 +338,8 @@ static bool starts_with(const piece *x, const step *s)
     return x->n >= s->n && memcmp(x->text, s->text, s->n) == 0;
 }
 
-/* Puts the step's prefix before the piece, in out, unless it is there already or belongs only to the text's start. */
+/* Puts the step's prefix before the piece, in out, unless the piece begins with it, or the prefix is for the start of
+ * the text only and the piece is not there. */
 static void add_prefix(const step *s, piece *x, buf *out)
 {
     if (starts_with(x, s) || (s->prefix == PREFIX_FIRST && !x->at_start))

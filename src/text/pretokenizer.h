@@ -20,7 +20,7 @@ typedef struct pretokenizer_scratch pretokenizer_scratch;
 pretokenizer *pretokenizer_new(const json_t *spec, err *e);
 void pretokenizer_free(pretokenizer *p);
 
-/* Returns whether no text is dropped; whether pieces are in the alphabet of byte_level.h. */
+/* Return whether no text is dropped; whether all pieces are in the alphabet of byte_level.h. */
 bool pretokenizer_keeps_all(const pretokenizer *p);
 bool pretokenizer_makes_bytes(const pretokenizer *p);
 

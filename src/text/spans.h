@@ -1,4 +1,4 @@
-/* spans.h - parts of a text, by their bytes */
+/* spans.h - parts of a text, as ranges of byte offsets */
 #ifndef PUNICA_TEXT_SPANS_H
 #define PUNICA_TEXT_SPANS_H
 

@@ -86,6 +86,8 @@ static int apply_config(tokenizer *t, const json_t *config, err *e)
     return 0;
 }
 
+/* Returns tokenizer_longest(): the bytes that the longest token, or an unknown character of 4, had before
+ * normalisation. */
 static size_t find_longest(const tokenizer *t)
 {
     size_t shrink = normalizer_most_shrink(t->normalize), added = added_tokens_longest(t->added),
@@ -154,7 +156,7 @@ void tokenizer_free(tokenizer *t)
     free(t);
 }
 
-/* What one call of tokenizer_encode works with. */
+/* The state of one call of tokenizer_encode_within(). */
 typedef struct {
     const tokenizer *t;
     matcher *m;
@@ -163,8 +165,8 @@ typedef struct {
     buf normalized;
     ids *out;
     const encode_limits *limits; /* NULL: none */
-    const text_spans *own;       /* where special tokens may stand; NULL: anywhere */
-    bool guards_normalized;      /* own also holds for special tokens that are looked for in the normalised text */
+    const text_spans *own;       /* where special tokens are recognised; NULL: anywhere */
+    bool guards_normalized;      /* own is set, and some special tokens are looked for in the normalised text */
     size_t max_n;                /* out->n may not pass this */
     bool stopped;
 } encoding;
@@ -183,8 +185,8 @@ static int add_one(encoding *c, int id)
     return check_limits(c);
 }
 
-/* Returns whether the ids since `from` have a special token that the model made of plain text: some vocabularies have
- * merges for that. */
+/* Returns whether a special token is among the ids since `from`, which the model made of ordinary text: some
+ * vocabularies have merges that lead to one. */
 static bool has_special(const encoding *c, size_t from)
 {
     for (size_t i = from; i < c->out->n; i++)
@@ -193,6 +195,7 @@ static bool has_special(const encoding *c, size_t from)
     return false;
 }
 
+/* Encodes a piece character by character, so that no merge can make a special token of it. */
 static int encode_chars(encoding *c, const char *text, size_t n, err *e)
 {
     for (const char *p = text, *next = text; p < text + n; p = next) {
@@ -217,7 +220,7 @@ static int encode_piece(void *self, const char *text, size_t n, err *e)
     return check_limits(c);
 }
 
-/* Picks a noncharacter (U+FDD0 to U+FDEF) that the text does not have and writes it to sentinel. NULL: it has them all. */
+/* Picks a noncharacter (U+FDD0 to U+FDEF) that the text does not have and writes it to sentinel. NULL: it has all. */
 static const char *find_sentinel(const char *text, size_t n, char sentinel[4])
 {
     for (int i = 0; i < 32; i++) {
@@ -228,7 +231,8 @@ static const char *find_sentinel(const char *text, size_t n, char sentinel[4])
     return NULL;
 }
 
-/* Appends the text, which begins at `start` of the whole, with a sentinel wherever a span of `own` begins or ends in it. */
+/* Appends the text, which begins at `start` of the whole, with a sentinel wherever a span of `own` begins or ends
+ * in it. */
 static void add_marked(buf *out, const char *text, size_t n, size_t start, const text_spans *own, const char *sentinel)
 {
     size_t at = start, end = start + n;
@@ -244,8 +248,9 @@ static void add_marked(buf *out, const char *text, size_t n, size_t start, const
     buf_add(out, text + (at - start), end - at);
 }
 
-/* Adds to out the spans of the normalised text that are own, as the marks in `marked` say; none if the marks changed
- * how the rest was normalised. is_own: whether the text begins with one. */
+/* Adds to out the spans of the normalised text that are own. `marked` is the text normalised with sentinels, each of
+ * which begins or ends such a span; is_own: whether the text begins with one. Adds none if the sentinels changed how
+ * the rest was normalised. */
 static void read_marked(const buf *marked, const char *sentinel, bool is_own, const buf *normalized, text_spans *out)
 {
     buf plain = {0};
@@ -261,8 +266,8 @@ static void read_marked(const buf *marked, const char *sentinel, bool is_own, co
     buf_free(&plain);
 }
 
-/* Finds which parts of c->normalized are own, c->own being about the text before: by normalising it again with marks.
- * out stays empty where this cannot be told. */
+/* Maps c->own, whose offsets are of the text before normalisation, to spans of c->normalized: normalises the text a
+ * second time with sentinels at the edges of the spans. out stays empty where that does not give the same text. */
 static int find_own_normalized(encoding *c, const char *text, size_t n, size_t start, text_spans *out, err *e)
 {
     char sentinel[4];
@@ -279,7 +284,7 @@ static int find_own_normalized(encoding *c, const char *text, size_t n, size_t s
     return rc;
 }
 
-/* Adds to out what `all` covers of the n bytes from start on, counted from there. */
+/* Adds to out the parts of [start, start + n) that `all` covers, as offsets from start. */
 static void copy_spans(const text_spans *all, size_t start, size_t n, text_spans *out)
 {
     for (size_t i = text_spans_find(all, start); i < all->n && all->at[i].from < start + n; i++) {
@@ -363,7 +368,7 @@ int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool
     buf repaired = {0};
     const text_spans none = {0}, *own = l ? l->own : NULL;
     if (!utf8_is_valid(text, n)) {
-        own = own ? &none : NULL; /* the repair has moved its bytes */
+        own = own ? &none : NULL; /* the repair moves the bytes: its offsets no longer hold */
         utf8_tail tail = {0};
         utf8_repair(&tail, text, n, &repaired);
         utf8_repair_end(&tail, &repaired);

@@ -31,16 +31,16 @@ tokenizer *tokenizer_from_json(const char *json, size_t n, const char *config, s
 void tokenizer_free(tokenizer *t);
 
 /* Appends the ids of the text. Bytes that are not UTF-8 count as U+FFFD, as in Python's
- * bytes.decode("utf-8", errors="replace"). add_special: with the tokens the template puts around
- * a text (BOS). 0, or -1 with e set and out as before. */
+ * bytes.decode("utf-8", errors="replace"). add_special: with the special tokens that the post-processor
+ * puts around a text (BOS). 0, or -1 with e set and out as before. */
 int tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special, ids *out, err *e);
 
-/* Encodes within limits, for texts of any length. Returns 1, with out as before, when the text has more than max_ids
- * ids or *stop has become true.
+/* Encodes as tokenizer_encode() does, within limits, for texts of any length. Returns 1, with out as before, when the
+ * text has more than max_ids ids or *stop has become true.
  *
- * own: the parts of the text where special tokens may stand. What looks like a special token but does not lie in one of
- * them as a whole is text: its characters are encoded as any others, to ids that are not special. A text without such
- * lookalikes has the same ids as without own. */
+ * own: the spans of the text in which special tokens are recognised. The string of a special token that does not lie
+ * in one of them as a whole is ordinary text: it is encoded to ids that are not special. A text without such strings
+ * has the same ids as without own. */
 typedef struct {
     size_t max_ids;
     const atomic_bool *stop; /* NULL: never */

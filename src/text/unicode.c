@@ -240,7 +240,7 @@ void unicode_lowercase(const char *text, size_t n, buf *out)
     }
 }
 
-/* Returns the character of as many bytes that the regex sees instead of cp; 0: cp itself. */
+/* Returns the character, of as many bytes in UTF-8, that the regex engine gets instead of cp; 0: cp itself. */
 static uint32_t regex_stand_in(uint32_t cp)
 {
     size_t lo = 0, hi = N_AFTER_14;
@@ -262,7 +262,7 @@ const char *unicode_for_regex(const char *text, size_t n, buf *scratch)
     const char *copied = text;
     buf_clear(scratch);
     for (const char *at = text; at < text + n;) {
-        if ((unsigned char)*at < 0xe0) { /* all that is new lies above U+0800 */
+        if ((unsigned char)*at < 0xe0) { /* all characters that are replaced lie above U+0800 */
             at++;
             continue;
         }
