@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define MAX_DEPTH 500
-#define LOOK_EVERY 100000 /* steps */
+#define CHECK_EVERY 100000 /* steps */
 
 void *build_alloc(build *b, size_t n)
 {
@@ -45,14 +45,14 @@ void build_fail(build *b, const char *fmt, ...)
     longjmp(b->failed, 1);
 }
 
-void build_look(build *b)
+void build_check_limits(build *b)
 {
     b->took_too_long = b->steps_left < 0;
     if (b->took_too_long)
         build_fail(b, "it is too large: compiling it takes too long");
     if (b->stop && atomic_load(b->stop))
         build_fail(b, "nobody waits for it any more");
-    b->look_at = b->steps_left > LOOK_EVERY ? b->steps_left - LOOK_EVERY : 0;
+    b->check_at = b->steps_left > CHECK_EVERY ? b->steps_left - CHECK_EVERY : 0;
 }
 
 const json_t *build_read_json(build *b, const char *text, size_t n)

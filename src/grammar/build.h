@@ -16,8 +16,8 @@
 
 typedef struct {
     arena memory;
-    long steps_left, look_at; /* of the budget; build_look() is called below look_at */
-    const atomic_bool *stop;  /* true: give up; NULL: never */
+    long steps_left, check_at; /* of the budget; the limits are checked next when steps_left falls below check_at */
+    const atomic_bool *stop;   /* true: give up; NULL: never */
     bool took_too_long;
     int depth;        /* of the present nesting: schemas in schemas, groups in groups */
     json_t *document; /* the text, if it is JSON */
@@ -40,21 +40,21 @@ char *build_text(build *b, const char *text, size_t n); /* a copy, with a NUL be
 /* Ends the build with this message. */
 _Noreturn void build_fail(build *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* build_step() counts n steps of work, of 3 to 30 ns each (one core of an AMD EPYC, Zen 4). Fails the build when its
- * budget is spent or *stop is true; build_look() checks this. */
-void build_look(build *b);
+/* build_step() counts n steps of work, of 3 to 30 ns each (one core of an AMD EPYC, Zen 4). Now and then it calls
+ * build_check_limits(), which fails the build when its budget is spent or *stop is true. */
+void build_check_limits(build *b);
 static inline void build_step(build *b, long n)
 {
-    if ((b->steps_left -= n) < b->look_at)
-        build_look(b);
+    if ((b->steps_left -= n) < b->check_at)
+        build_check_limits(b);
 }
 
 /* Parses the text as JSON, once per build; the value lives as long as the build. */
 const json_t *build_read_json(build *b, const char *text, size_t n);
 
-const json_t *build_string(build *b, const char *text, size_t n); /* a JSON string that lives as long */
+const json_t *build_string(build *b, const char *text, size_t n); /* a JSON string that lives as long as the build */
 
-/* Enclose whatever recurses: build_enter() fails the build when it is nested too deep. */
+/* Enclose each level of a recursion; build_enter() fails the build when it is nested too deep. */
 void build_enter(build *b);
 static inline void build_leave(build *b)
 {

@@ -145,14 +145,14 @@ nfa *nfa_of(build *b, const expr *x)
 
 typedef struct {
     const nfa *a;
-    const bool *empty; /* by rule: may it match the empty text; NULL: none may */
-    int *mark, round;  /* [n] the round in which a node was met */
-    int *set, n;       /* [n] */
+    const bool *nullable; /* by rule: it matches the empty text; NULL: none does */
+    int *mark, round;     /* [n] the round in which a node was met */
+    int *set, n;          /* [n] */
 } closure;
 
-static closure closure_new(build *b, const nfa *a, const bool *empty)
+static closure closure_new(build *b, const nfa *a, const bool *nullable)
 {
-    return (closure){.a = a, .empty = empty, .mark = BUILD_ARRAY(b, int, a->n), .set = BUILD_ARRAY(b, int, a->n)};
+    return (closure){.a = a, .nullable = nullable, .mark = BUILD_ARRAY(b, int, a->n), .set = BUILD_ARRAY(b, int, a->n)};
 }
 
 static void meet(closure *c, int node)
@@ -179,7 +179,7 @@ static void close_over(closure *c, const int *seed, int n_seeds)
         int n = 1;
         for (int k = c->a->first[c->set[i]]; k >= 0; k = c->a->edge[k].next, n++) {
             const nfa_edge *e = &c->a->edge[k];
-            if (e->kind == EDGE_NOTHING || (e->kind == EDGE_CALL && c->empty && c->empty[e->rule]))
+            if (e->kind == EDGE_NOTHING || (e->kind == EDGE_CALL && c->nullable && c->nullable[e->rule]))
                 meet(c, e->to);
         }
         build_step(c->a->b, n);
@@ -187,9 +187,9 @@ static void close_over(closure *c, const int *seed, int n_seeds)
     qsort(c->set, (size_t)c->n, sizeof *c->set, by_number);
 }
 
-bool nfa_may_be_empty(build *b, const nfa *a, const bool *rule_may_be_empty)
+bool nfa_is_nullable(build *b, const nfa *a, const bool *nullable)
 {
-    closure c = closure_new(b, a, rule_may_be_empty);
+    closure c = closure_new(b, a, nullable);
     close_over(&c, &a->start, 1);
     return c.mark[a->end] == c.round;
 }
@@ -332,10 +332,10 @@ static void add_calls(subset *s, const leaving *l)
     }
 }
 
-const dfa *nfa_determinise(build *b, const nfa *a, const bool *rule_may_be_empty)
+const dfa *nfa_determinise(build *b, const nfa *a, const bool *nullable)
 {
     dfa *d = BUILD_NEW(b, dfa);
-    subset s = {.b = b, .a = a, .d = d, .c = closure_new(b, a, rule_may_be_empty)};
+    subset s = {.b = b, .a = a, .d = d, .c = closure_new(b, a, nullable)};
     s.seed = BUILD_ARRAY(b, int, a->n_edges + 1);
     leaving l = {0};
     close_over(&s.c, &a->start, 1);
@@ -375,7 +375,7 @@ bool dfa_matches(const dfa *x, const char *text, size_t n)
     return state >= 0 && x->accepts[state];
 }
 
-/* Returns which states can reach an accepting one, [x->n]. */
+/* Returns which states are live, [x->n]: can reach an accepting one. */
 static bool *living(build *b, const dfa *x)
 {
     bool *lives = BUILD_ARRAY(b, bool, x->n);
@@ -396,7 +396,7 @@ bool dfa_is_empty(build *b, const dfa *x)
     return !living(b, x)[0];
 }
 
-/* Returns x without the states that cannot reach an accepting one. State 0 stays. */
+/* Returns x without its dead states; state 0 stays, even if dead. */
 static const dfa *trim(build *b, const dfa *x)
 {
     bool *lives = living(b, x);
@@ -422,7 +422,7 @@ static const dfa *trim(build *b, const dfa *x)
     return d;
 }
 
-/* The product of two automata. y's state is -1 once y has refused a byte. */
+/* The product of two automata, for intersection and difference. y's state is -1 once y has refused a byte. */
 
 typedef struct { int x, y; } pair;
 
@@ -474,7 +474,7 @@ static void add_product_arc(product *p, int lo, int hi, pair to)
     p->d->arc[p->arcs++] = (dfa_arc){(uint8_t)lo, (uint8_t)hi, state_of_pair(p, to)};
 }
 
-/* Adds the arcs of x's state, cut where y's state leads somewhere else. */
+/* Adds the arcs of a pair of states: those of x's state, cut where y's state leads somewhere else. */
 static void add_product_arcs(product *p, const dfa *x, const dfa *y, pair s, bool minus)
 {
     for (int k = x->arc_indptr[s.x]; k < x->arc_indptr[s.x + 1]; k++)

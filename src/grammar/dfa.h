@@ -24,13 +24,13 @@ struct dfa {
     bool *accepts;    /* [n] */
 };
 
-/* dfa_of() in two parts, for rules that call each other: which of them may be empty, that is, match the empty text, has
- * to be known before the second part. rule_may_be_empty is indexed by rule; NULL: none may. */
+/* dfa_of() in two parts, for rules that call each other: which of them are nullable, that is, match the empty text, has
+ * to be known before the second part. nullable is indexed by rule; NULL: none is. */
 typedef struct nfa nfa;
 nfa *nfa_of(build *b, const expr *x);
-bool nfa_may_be_empty(build *b, const nfa *a, const bool *rule_may_be_empty);
-/* In the DFA, a call of a rule that may be empty can be skipped. */
-const dfa *nfa_determinise(build *b, const nfa *a, const bool *rule_may_be_empty);
+bool nfa_is_nullable(build *b, const nfa *a, const bool *nullable);
+/* Makes the DFA, in which a call of a nullable rule can be skipped. */
+const dfa *nfa_determinise(build *b, const nfa *a, const bool *nullable);
 
 /* Returns the language of an expression without rules. */
 const dfa *dfa_of(build *b, const expr *x);

@@ -90,7 +90,7 @@ const expr *expr_dfa(build *b, const dfa *a)
     return x;
 }
 
-const expr *expr_both(build *b, const expr *x, const expr *y)
+const expr *expr_concat(build *b, const expr *x, const expr *y)
 {
     return expr_sequence(b, 2, (const expr *[]){x, y});
 }

@@ -1,4 +1,4 @@
-/* expr.h - the texts that a grammar allows, as an expression over bytes
+/* expr.h - regular expressions over bytes and calls of rules: what all grammars are translated into
  *
  * Schemas, regular expressions and GBNF are all translated into expressions. A character appears as its UTF-8 bytes, so
  * that every match is valid UTF-8 and a token may begin or end within a character. Expressions are immutable and live
@@ -20,7 +20,7 @@ typedef enum {
     EXPR_REPEAT, /* part[0], min to max times; max REPEAT_ANY: without end */
     EXPR_RULE,   /* what a rule of the grammar matches, by number */
     EXPR_DFA,    /* what an automaton without calls accepts */
-    EXPR_GRAPH,  /* the labels along any path from node 0 to node 1 */
+    EXPR_GRAPH,  /* a generalised NFA: the labels along any path from node 0 to node 1 */
 } expr_kind;
 
 #define REPEAT_ANY (-1)
@@ -55,7 +55,7 @@ const expr *expr_choice(build *b, int n, const expr *const *part);
 const expr *expr_repeat(build *b, const expr *x, int min, int max);
 const expr *expr_rule(build *b, int rule);
 const expr *expr_dfa(build *b, const dfa *a);
-const expr *expr_both(build *b, const expr *x, const expr *y);   /* x, then y */
+const expr *expr_concat(build *b, const expr *x, const expr *y); /* x, then y */
 const expr *expr_either(build *b, const expr *x, const expr *y); /* NULL counts as never */
 
 /* An EXPR_GRAPH that is built edge by edge. */

@@ -8,8 +8,8 @@ typedef struct {
     rules *to;
     build *b;
     const char *at, *end, *start;
-    int first;
-} reader; /* first: the number of our first rule */
+    int first; /* number of the first rule of this text */
+} reader;
 
 static _Noreturn void fail(const reader *r, const char *what)
 {
@@ -148,7 +148,7 @@ static const expr *read_set(reader *r)
 
 static const expr *read_choice(reader *r, bool nested);
 
-/* Returns NULL when there is none here. */
+/* Reads an atom; returns NULL when there is none here. */
 static const expr *read_atom(reader *r)
 {
     if (skip_text(r, "\""))
@@ -249,10 +249,10 @@ static void read_rule(reader *r)
     if (!skip_text(r, "::="))
         fail(r, "::= is expected");
     skip_blanks(r, true);
-    const expr *is = read_choice(r, false);
-    if (r->to->at[number].is)
+    const expr *body = read_choice(r, false);
+    if (r->to->at[number].body)
         build_fail(r->b, "grammar: there are two rules \"%s\"", r->to->at[number].name);
-    r->to->at[number].is = is;
+    r->to->at[number].body = body;
     if (r->at < r->end && *r->at != '\n' && *r->at != '\r')
         fail(r, "the end of the rule is expected");
     skip_blanks(r, true);
@@ -265,7 +265,7 @@ const expr *gbnf_read(rules *to, const char *text, size_t n)
         read_rule(&r);
     int root = -1;
     for (int i = r.first; i < to->n; i++) {
-        if (!to->at[i].is)
+        if (!to->at[i].body)
             build_fail(r.b, "grammar: there is no rule \"%s\"", to->at[i].name);
         root = strcmp(to->at[i].name, "root") == 0 ? i : root;
     }

@@ -1,7 +1,7 @@
 /* grammar.c - see grammar.h
  *
- * Rules that may match the empty text are resolved here: a call of one can be skipped, so a call that is made reads at
- * least one byte. A chain of calls without a byte between them is finite, since left recursion is refused. */
+ * Nullable rules, which match the empty text, are resolved here: a call of one can be skipped, so a call that is made
+ * reads at least one byte. A chain of calls without a byte between them is finite, since left recursion is refused. */
 #include "grammar/grammar.h"
 
 #include <stdlib.h>
@@ -47,17 +47,17 @@ static const expr *read_grammar(rules *r, grammar_kind kind, const char *text, s
     build_fail(r->b, "there is no grammar of kind %d", (int)kind);
 }
 
-/* Returns which rules may match the empty text, [n], by iterating to the fixed point. */
-static bool *find_empty(build *b, nfa **a, int n)
+/* Returns which rules are nullable (match the empty text), [n], by iterating to the fixed point. */
+static bool *find_nullable(build *b, nfa **a, int n)
 {
-    bool *empty = BUILD_ARRAY(b, bool, n);
+    bool *nullable = BUILD_ARRAY(b, bool, n);
     for (bool more = true; more;) {
         more = false;
         for (int i = 0; i < n; i++)
-            if (!empty[i] && nfa_may_be_empty(b, a[i], empty))
-                more = empty[i] = true;
+            if (!nullable[i] && nfa_is_nullable(b, a[i], nullable))
+                more = nullable[i] = true;
     }
-    return empty;
+    return nullable;
 }
 
 /* The states of all rules, numbered in sequence; rule i's begin at base[i]. */
@@ -68,7 +68,7 @@ typedef struct {
     bool *lives;
 } network;
 
-/* A state lives if it accepts, or leads to one that lives by a byte or by a call of a rule whose start lives. */
+/* A state is live if it accepts, or leads to a live one by a byte or by a call of a rule whose start is live. */
 static bool state_lives(const network *w, int rule, int i)
 {
     const dfa *d = w->of[rule];
@@ -99,7 +99,7 @@ static void find_living(network *w)
     }
 }
 
-/* A topological order of the rules: each comes before those it begins by calling. */
+/* A topological order of the rules: each comes before those that it calls before it reads a byte. */
 typedef struct {
     const network *w;
     const rules *names;
@@ -147,7 +147,7 @@ static void *copy_of(const void *from, size_t n, size_t size)
     return p;
 }
 
-/* Copies everything that lives into heap memory. Nothing may fail from here on: it would leak. */
+/* Copies all live states into heap memory. Nothing may fail from here on: it would leak. */
 static grammar *pack(const network *w, const int *rank, int root)
 {
     grammar *g = XNEW(grammar);
@@ -190,10 +190,10 @@ static grammar *make_network(rules *r, int root)
     nfa **a = BUILD_ARRAY(b, nfa *, r->n);
     network w = {.b = b, .n = r->n, .of = BUILD_ARRAY(b, const dfa *, r->n), .base = BUILD_ARRAY(b, int, r->n)};
     for (int i = 0; i < r->n; i++)
-        a[i] = nfa_of(b, r->at[i].is);
-    const bool *empty = find_empty(b, a, r->n);
+        a[i] = nfa_of(b, r->at[i].body);
+    const bool *nullable = find_nullable(b, a, r->n);
     for (int i = 0; i < r->n; i++) {
-        w.of[i] = nfa_determinise(b, a[i], empty);
+        w.of[i] = nfa_determinise(b, a[i], nullable);
         w.base[i] = w.n_states;
         w.n_states += w.of[i]->n;
     }
@@ -209,7 +209,7 @@ static grammar *compile_within(long steps, grammar_kind kind, const char *text, 
 {
     build *b = XNEW(build);
     grammar *volatile g = NULL;
-    *b = (build){.memory = {.limit = MAX_MEMORY}, .steps_left = steps, .look_at = steps, .stop = stop, .e = e};
+    *b = (build){.memory = {.limit = MAX_MEMORY}, .steps_left = steps, .check_at = steps, .stop = stop, .e = e};
     if (n > GRAMMAR_MAX_TEXT) {
         err_set(e, "it has %zu bytes; %u are the most", n, GRAMMAR_MAX_TEXT);
     } else if (setjmp(b->failed) == 0) {

@@ -1,4 +1,4 @@
-/* grammar.h - the texts that an output may be: a grammar of one of five kinds, compiled into rules over bytes
+/* grammar.h - a formal grammar that constrains an output: written in one of five ways, compiled into automata
  *
  *   JSON Schema ─┐
  *   regex, GBNF ─┼─▶ expressions (expr.h) ─▶ an automaton for each rule (dfa.h) ─▶ grammar ─▶ guide.h: masks over tokens
@@ -42,15 +42,15 @@ typedef struct {
     grammar_call *call;
     bool *accepts; /* [n_states] the rule may end here */
     int *start;    /* [n_rules] its first state */
-    int *rank;     /* [n_rules] lower than that of any rule it begins by calling */
+    int *rank;     /* [n_rules] topological: below that of any rule that it calls before it reads a byte */
 } grammar;
 
 /* Compiles a grammar; free with grammar_free(). Returns NULL with e set when the text is wrong, asks for something that
  * is not served (e names it), matches nothing or is too large, and soon after *stop becomes true (stop may be NULL). */
 grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, err *e);
 
-/* The same for a thread on which others wait: gives up after a tenth of the work, more than most grammars take, and
- * returns NULL with e and *takes_long set. */
+/* Compiles a grammar on a thread on which others wait: gives up after a tenth of grammar_compile()'s budget of work,
+ * which is more than most grammars take, and then returns NULL with e and *takes_long set. */
 grammar *grammar_compile_soon(grammar_kind kind, const char *text, size_t n, bool *takes_long, err *e);
 
 size_t grammar_bytes(const grammar *g); /* of memory */

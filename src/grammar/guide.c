@@ -16,18 +16,19 @@
 #define MAX_WARM 16            /* states whose masks are computed ahead */
 #define MAX_KEPT (48u << 20)   /* bytes of masks that a guide caches; further ones are computed each time */
 
-/* Work is bounded in steps of some 10 ns (machine.h); visiting a node of the trie is one. Each output has a budget of
- * steps, enough for SHARE masks. A mask may take a quarter of it and then refills a sixteenth, about half a walk over
- * the vocabulary: it may now and then take a few ms, and one or two on average. What is cached for all outputs is not
- * charged to this budget: each state has a bound of its own, and one mask computes at most MAX_COLD of them. */
+/* Work is bounded in steps of some 10 ns (machine.h); visiting a node of the trie is one. Each output has a bucket of
+ * steps (a token bucket) that holds enough for SHARE masks. A mask may take a quarter of a full bucket and then refills
+ * a sixteenth, about half a walk over the vocabulary: it may now and then take a few ms, and one or two on average.
+ * What is cached for all outputs is not charged to the bucket: each state has a bound of its own, and one mask computes
+ * at most MAX_COLD of them. */
 #define MASK_STEPS 200000    /* for a mask, besides walking over the vocabulary */
-#define SHARE 8              /* masks that a full budget pays for */
+#define SHARE 8              /* masks that a full bucket pays for */
 #define ADD_STEPS 50000      /* to follow a token */
 #define LOCAL_STEPS 200000   /* for what is cached of a state, besides a walk */
 #define MAX_COLD 2           /* states that one mask may compute; if more are missing, it walks the whole vocabulary */
 #define ALIKE_STEPS 50000000 /* to find states that are alike */
 
-/* What may come next in a state, whatever the caller of its rule. */
+/* The context-independent part of a state's mask: what may come next whatever rule called the state's own. */
 typedef struct {
     int *token, n_tokens; /* [n_tokens] if mask is NULL */
     uint32_t *mask;
@@ -54,7 +55,7 @@ struct guide_state {
     guide *of;
     machine *m;
     int place;
-    long steps;     /* left in the output's budget */
+    long steps;     /* left in the output's bucket */
     bool exhausted; /* the grammar is too ambiguous to be followed further */
     uint32_t *mask;
     int masked; /* the place whose mask it is; PLACE_NONE - 1: of none */
@@ -411,8 +412,8 @@ static void add_local(walk *w, const local *l)
         w->mask[i] |= l->mask[i];
 }
 
-/* Adds the tokens that an item allows. False: it is better to walk the whole vocabulary for all items at once, since no
- * more locals may be computed and this one is missing, or since half the trie has been walked already. */
+/* Adds the tokens that an item allows. Returns false where it is better to walk the whole vocabulary for all items at
+ * once: this item's local is missing and no more may be computed, or half the trie has been walked already. */
 static bool walk_item(guide_state *s, walk *w, machine_item x, int *cold)
 {
     const token_trie *t = w->t;

@@ -14,7 +14,7 @@ static const expr *rule_of(json_rules *j, int kind, const char *name, const expr
         int number = rules_add(j->r, name, NULL);
         j->made[kind] = number + 1;
         const expr *is = make(j);
-        j->r->at[number].is = is;
+        j->r->at[number].body = is;
     }
     return expr_rule(j->r->b, j->made[kind] - 1);
 }
@@ -29,7 +29,7 @@ static const expr *make_blank(json_rules *j)
     build *b = j->r->b;
     const expr *spaces = expr_repeat(b, expr_str(b, " "), 0, MAX_INDENT),
                *tabs = expr_repeat(b, expr_str(b, "\t"), 0, MAX_INDENT / 2);
-    const expr *line = expr_both(b, expr_str(b, "\n"), expr_either(b, spaces, tabs));
+    const expr *line = expr_concat(b, expr_str(b, "\n"), expr_either(b, spaces, tabs));
     return expr_choice(b, 3, (const expr *[]){expr_empty(b), expr_str(b, " "), line});
 }
 
@@ -52,7 +52,7 @@ static const expr *letter(build *b, char c)
 /* Returns what may follow "\u": four digits that are no surrogate, or a pair of surrogates. */
 static const expr *unicode_escape(build *b)
 {
-    const expr *h = hex(b), *two = expr_both(b, h, h);
+    const expr *h = hex(b), *two = expr_concat(b, h, h);
     const expr *not_d =
         expr_choice(b, 4,
                     (const expr *[]){expr_bytes(b, '0', '9'), expr_bytes(b, 'a', 'c'), expr_bytes(b, 'A', 'C'),
@@ -82,8 +82,8 @@ static const expr *make_char(json_rules *j)
     const expr *named = expr_never(b);
     for (const char *c = "\"\\/bfnrt"; *c; c++)
         named = expr_either(b, named, expr_bytes(b, *c, *c));
-    const expr *escape = expr_either(b, named, expr_both(b, expr_str(b, "u"), unicode_escape(b)));
-    return expr_either(b, plain_char(b), expr_both(b, expr_str(b, "\\"), escape));
+    const expr *escape = expr_either(b, named, expr_concat(b, expr_str(b, "u"), unicode_escape(b)));
+    return expr_either(b, plain_char(b), expr_concat(b, expr_str(b, "\\"), escape));
 }
 
 const expr *json_rule_char(json_rules *j)
@@ -107,8 +107,8 @@ static const expr *make_integer(json_rules *j)
 {
     build *b = j->r->b;
     const expr *digits = expr_repeat(b, expr_bytes(b, '0', '9'), 0, 15);
-    const expr *whole = expr_either(b, expr_str(b, "0"), expr_both(b, expr_bytes(b, '1', '9'), digits));
-    return expr_both(b, expr_repeat(b, expr_str(b, "-"), 0, 1), whole);
+    const expr *whole = expr_either(b, expr_str(b, "0"), expr_concat(b, expr_bytes(b, '1', '9'), digits));
+    return expr_concat(b, expr_repeat(b, expr_str(b, "-"), 0, 1), whole);
 }
 
 const expr *json_rule_integer(json_rules *j)
@@ -121,7 +121,7 @@ static const expr *make_number(json_rules *j)
     build *b = j->r->b;
     const expr *digit = expr_bytes(b, '0', '9'), *e = letter(b, 'e');
     const expr *sign = expr_repeat(b, expr_either(b, expr_str(b, "+"), expr_str(b, "-")), 0, 1);
-    const expr *fraction = expr_both(b, expr_str(b, "."), expr_repeat(b, digit, 1, 16));
+    const expr *fraction = expr_concat(b, expr_str(b, "."), expr_repeat(b, digit, 1, 16));
     const expr *power = sequence(b, e, sign, expr_repeat(b, digit, 1, 2));
     return sequence(b, make_integer(j), expr_repeat(b, fraction, 0, 1), expr_repeat(b, power, 0, 1));
 }
@@ -137,9 +137,9 @@ static const expr *list_of(json_rules *j, const char *open, const expr *item, co
     build *b = j->r->b;
     graph g = graph_new(b);
     int first = graph_node(&g), next = graph_node(&g), end = graph_node(&g);
-    graph_edge(&g, 0, first, expr_both(b, expr_str(b, open), json_rule_blank(j)));
+    graph_edge(&g, 0, first, expr_concat(b, expr_str(b, open), json_rule_blank(j)));
     graph_edge(&g, first, next, item);
-    graph_edge(&g, next, first, expr_both(b, expr_str(b, ","), json_rule_blank(j)));
+    graph_edge(&g, next, first, expr_concat(b, expr_str(b, ","), json_rule_blank(j)));
     graph_edge(&g, next, end, json_rule_blank(j));
     graph_edge(&g, end, 1, expr_str(b, close));
     graph_edge(&g, 0, 1, sequence(b, expr_str(b, open), json_rule_blank(j), expr_str(b, close)));
@@ -149,7 +149,7 @@ static const expr *list_of(json_rules *j, const char *open, const expr *item, co
 static const expr *make_object(json_rules *j)
 {
     build *b = j->r->b;
-    const expr *colon = expr_both(b, expr_str(b, ":"), json_rule_blank(j));
+    const expr *colon = expr_concat(b, expr_str(b, ":"), json_rule_blank(j));
     return list_of(j, "{", sequence(b, json_rule_string(j), colon, json_rule_value(j)), "}");
 }
 

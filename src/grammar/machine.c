@@ -185,7 +185,7 @@ static void see_work(machine *m, int n)
         see(m, m->work[i]);
 }
 
-/* Adds to work where a rule called in this context returns to. All of work must be marked as seen. */
+/* Adds to work the items that a rule called in this context returns to. All of work must be marked as seen. */
 static void return_to(machine *m, int context, bool *may_end, bool *leaves)
 {
     item_set back = m->context[context];
@@ -203,7 +203,7 @@ static void return_to(machine *m, int context, bool *may_end, bool *leaves)
     spend(m, (size_t)back.n);
 }
 
-/* For each item of work whose rule may end: adds where that rule returns to. */
+/* Adds to work, for each of its items whose rule may end, the items that this rule returns to. */
 static void follow_ends(machine *m, bool *may_end, bool *leaves)
 {
     size_t n = m->n_work;
@@ -247,7 +247,7 @@ static int place_of_work(machine *m, bool may_end, bool leaves)
     return (int)m->n_places++;
 }
 
-/* Returns whether a rule in this state can only end. */
+/* Returns whether nothing may follow in a rule that is in this state: it can only end. */
 static bool is_last(const grammar *g, int state)
 {
     return g->accepts[state] && g->arc_indptr[state] == g->arc_indptr[state + 1] &&
@@ -333,7 +333,7 @@ static void narrow(byte_range *r, int lo, int hi)
     r->hi = hi < r->hi ? hi : r->hi;
 }
 
-/* Returns where a byte leads, or -1. Narrows *alike to bytes that all lead there. */
+/* Returns the state after a byte, or -1. Narrows *alike to bytes that all lead there. */
 static int target(const grammar *g, int state, uint8_t byte, byte_range *alike)
 {
     int first = g->arc_indptr[state], end = g->arc_indptr[state + 1], lo = first, hi = end;

@@ -20,7 +20,7 @@ typedef struct machine machine;
 typedef struct { int state, context; } machine_item;
 
 enum { PLACE_NONE = -1 };                   /* no text of the grammar begins like this */
-enum { CONTEXT_END = 0, CONTEXT_OPEN = 1 }; /* of the root rule, whose end ends the text; of an unknown caller */
+enum { CONTEXT_END = 0, CONTEXT_OPEN = 1 }; /* END: of the root rule, whose end ends the text; OPEN: caller unknown */
 
 machine *machine_new(const grammar *g); /* g is borrowed */
 void machine_free(machine *m);

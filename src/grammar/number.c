@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_MODULUS = 5000, MAX_PLACES = 6 }; /* of "multipleOf": without its point, and digits behind that */
+enum {
+    MAX_MODULUS = 5000,
+    MAX_PLACES = 6
+}; /* largest "multipleOf", read without its decimal point; most digits behind that point */
 
 /* Finds the fewest digits that read as this double, which is 0.DIGITS times ten to the power of *point. */
 static void shortest(double x, char *digits, int *point)
@@ -71,13 +74,13 @@ static const expr *optional(build *b, const expr *x)
 static const expr *whole_part(build *b, int max_digits)
 {
     return expr_either(b, expr_str(b, "0"),
-                       expr_both(b, expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), 0, max_digits - 1)));
+                       expr_concat(b, expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), 0, max_digits - 1)));
 }
 
 /* "." and at least n digits. */
 static const expr *fraction(build *b, int n)
 {
-    return expr_both(b, expr_str(b, "."), expr_repeat(b, digit(b), n, REPEAT_ANY));
+    return expr_concat(b, expr_str(b, "."), expr_repeat(b, digit(b), n, REPEAT_ANY));
 }
 
 static const dfa *syntax(build *b, int max_whole, int max_fraction)
@@ -118,7 +121,7 @@ static decimal split(const char *text)
 
 static const expr *prefix(build *b, const char *text, int n, const expr *then)
 {
-    return expr_both(b, expr_text(b, text, (size_t)n), then);
+    return expr_concat(b, expr_text(b, text, (size_t)n), then);
 }
 
 /* Returns the numbers without sign that have d's whole part and a larger (sign 1) or smaller (sign -1) fraction, or,
@@ -130,20 +133,20 @@ static const expr *same_whole(build *b, const decimal *d, int sign, bool strict)
     int n = (int)strlen(f);
     for (int i = 0; i < n; i++) {
         int lo = sign > 0 ? f[i] + 1 : '0', hi = sign > 0 ? '9' : f[i] - 1;
-        const expr *other = lo <= hi ? expr_both(b, expr_bytes(b, lo, hi), rest) : expr_never(b);
-        x = expr_either(b, x, expr_both(b, expr_str(b, "."), prefix(b, f, i, other)));
+        const expr *other = lo <= hi ? expr_concat(b, expr_bytes(b, lo, hi), rest) : expr_never(b);
+        x = expr_either(b, x, expr_concat(b, expr_str(b, "."), prefix(b, f, i, other)));
         if (sign < 0) /* a prefix is smaller */
-            x = expr_either(b, x, i ? expr_both(b, expr_str(b, "."), expr_text(b, f, (size_t)i)) : expr_empty(b));
+            x = expr_either(b, x, i ? expr_concat(b, expr_str(b, "."), expr_text(b, f, (size_t)i)) : expr_empty(b));
     }
     if (!strict)
-        x = expr_either(b, x, n ? expr_both(b, expr_str(b, "."), expr_str(b, f)) : expr_empty(b));
+        x = expr_either(b, x, n ? expr_concat(b, expr_str(b, "."), expr_str(b, f)) : expr_empty(b));
     if (sign > 0) /* an extension is larger */
         x = expr_either(
             b, x,
             n ? expr_sequence(
                     b, 3, (const expr *[]){expr_str(b, "."), expr_str(b, f), expr_repeat(b, digit(b), 1, REPEAT_ANY)})
               : fraction(b, 1));
-    return expr_both(b, expr_str(b, d->whole), x);
+    return expr_concat(b, expr_str(b, d->whole), x);
 }
 
 /* Returns the numbers without sign that are larger (sign 1) or smaller (sign -1) than d, or, unless strict, equal. */
@@ -166,7 +169,7 @@ static const expr *beyond(build *b, const decimal *d, int sign, bool strict)
             expr_sequence(b, 3,
                           (const expr *[]){expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), n, REPEAT_ANY), tail}));
     else if (n > 1)
-        x = expr_either(b, x, expr_both(b, whole_part(b, n - 1), tail));
+        x = expr_either(b, x, expr_concat(b, whole_part(b, n - 1), tail));
     return x;
 }
 
@@ -179,16 +182,16 @@ const dfa *number_bounded(build *b, const json_t *bound, int sign, bool strict, 
     if (strlen(d.whole) > 40 || strlen(d.fraction) > 40)
         build_fail(b, "\"%s\" is out of the range that is served", keyword);
     const expr *any =
-        expr_both(b,
-                  expr_either(b, expr_str(b, "0"),
-                              expr_both(b, expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), 0, REPEAT_ANY))),
-                  optional(b, fraction(b, 1)));
+        expr_concat(b,
+                    expr_either(b, expr_str(b, "0"),
+                                expr_concat(b, expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), 0, REPEAT_ANY))),
+                    optional(b, fraction(b, 1)));
     const expr *minus = expr_str(b, "-"), *x;
     if (sign > 0)
-        x = negative ? expr_either(b, any, expr_both(b, minus, beyond(b, &d, -1, strict))) : beyond(b, &d, 1, strict);
+        x = negative ? expr_either(b, any, expr_concat(b, minus, beyond(b, &d, -1, strict))) : beyond(b, &d, 1, strict);
     else
-        x = negative ? expr_both(b, minus, beyond(b, &d, 1, strict))
-                     : expr_either(b, expr_both(b, minus, any), beyond(b, &d, -1, strict));
+        x = negative ? expr_concat(b, minus, beyond(b, &d, 1, strict))
+                     : expr_either(b, expr_concat(b, minus, any), beyond(b, &d, -1, strict));
     const dfa *near = syntax(b, (int)strlen(d.whole), (int)strlen(d.fraction) + 1); /* the bound may have more digits */
     return dfa_and(b, dfa_or(b, number_all(b), near), dfa_of(b, x));
 }
@@ -210,7 +213,7 @@ static void add_remainders(graph *g, int first, long m, int behind, int places)
                 graph_edge(g, node, first + (int)next, text);
             if (behind < places)
                 graph_edge(g, node, first + (int)((behind + 1) * m + next),
-                           behind ? text : expr_both(b, expr_str(b, "."), text));
+                           behind ? text : expr_concat(b, expr_str(b, "."), text));
         }
         if (r * missing % m == 0)
             graph_edge(g, node, 1, NULL);

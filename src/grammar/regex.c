@@ -253,7 +253,7 @@ static const expr *read_atom(reader *r)
     return one_char(r->b, read_escape(r));
 }
 
-/* Returns -1 when there is no number. */
+/* Reads a number; returns -1 when there is none. */
 static int read_count(reader *r)
 {
     if (r->at >= r->end || *r->at < '0' || *r->at > '9')
@@ -356,8 +356,8 @@ const dfa *regex_language(build *b, const char *text, size_t n, regex_place plac
     const expr *all = expr_repeat(b, any, 0, REPEAT_ANY);
     const expr *before = expr_repeat(b, begin, 0, 1), *after = expr_repeat(b, end, 0, 1);
     if (place == REGEX_SOMEWHERE) {
-        before = expr_either(b, expr_empty(b), expr_both(b, begin, all));
-        after = expr_either(b, expr_empty(b), expr_both(b, all, end));
+        before = expr_either(b, expr_empty(b), expr_concat(b, begin, all));
+        after = expr_either(b, expr_empty(b), expr_concat(b, all, end));
     }
     const dfa *matching = dfa_of(b, expr_sequence(b, 3, (const expr *[]){before, x, after}));
     const dfa *proper = dfa_of(b, expr_sequence(b, 3, (const expr *[]){begin, all, end}));

@@ -8,19 +8,19 @@
 
 typedef struct {
     const char *name;
-    const expr *is;
-} grammar_rule; /* is NULL: not known yet */
+    const expr *body; /* NULL: not known yet */
+} grammar_rule;
 typedef struct {
     build *b;
     grammar_rule *at;
     int n, cap;
 } rules;
 
-/* Adds a rule and returns its number. is may be NULL until it is known. */
-static inline int rules_add(rules *r, const char *name, const expr *is)
+/* Adds a rule and returns its number. body may be NULL until it is known. */
+static inline int rules_add(rules *r, const char *name, const expr *body)
 {
     r->at = build_grow(r->b, r->at, &r->cap, r->n + 1, sizeof *r->at);
-    r->at[r->n] = (grammar_rule){name, is};
+    r->at[r->n] = (grammar_rule){name, body};
     return r->n++;
 }
 

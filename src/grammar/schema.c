@@ -85,7 +85,7 @@ static const json_t *find_anchor(schema *s, const json_t *in, const char *name)
     return found;
 }
 
-const json_t *schema_refer(schema *s, const json_t *member)
+const json_t *schema_resolve(schema *s, const json_t *member)
 {
     const char *ref = json_string_value(json_object_get(member, "$ref"));
     if (!ref)
@@ -123,7 +123,7 @@ static bool flatten(schema *s, const all_of *list, all_of *out)
         if (json_is_object(p.s) && !p.not_by && !(p.done & DONE_REF) && json_object_get(p.s, "$ref")) {
             out->at[i].done |= DONE_REF;
             referred = true;
-            all_of_add(s, out, (part){.s = schema_refer(s, p.s)});
+            all_of_add(s, out, (part){.s = schema_resolve(s, p.s)});
         }
         const json_t *all = json_object_get(p.s, "allOf");
         if (!all || p.not_by || (p.done & DONE_ALL))
@@ -261,9 +261,9 @@ static const expr *given_list(schema *s, const json_t *v)
 {
     build *b = s->b;
     bool object = json_is_object(v);
-    const expr *x = expr_both(b, expr_str(b, object ? "{" : "["), json_rule_blank(&s->json)), *comma = expr_empty(b);
-    const expr *next = expr_both(b, expr_str(b, ","), json_rule_blank(&s->json)),
-               *colon = expr_both(b, expr_str(b, ":"), json_rule_blank(&s->json));
+    const expr *x = expr_concat(b, expr_str(b, object ? "{" : "["), json_rule_blank(&s->json)), *comma = expr_empty(b);
+    const expr *next = expr_concat(b, expr_str(b, ","), json_rule_blank(&s->json)),
+               *colon = expr_concat(b, expr_str(b, ":"), json_rule_blank(&s->json));
     const char *key;
     size_t len, i;
     json_t *member;
@@ -281,7 +281,7 @@ static const expr *given_list(schema *s, const json_t *v)
             comma = next;
         }
     if (comma != next)
-        return expr_both(b, x, expr_str(b, object ? "}" : "]"));
+        return expr_concat(b, x, expr_str(b, object ? "}" : "]"));
     return expr_sequence(b, 3, (const expr *[]){x, json_rule_blank(&s->json), expr_str(b, object ? "}" : "]")});
 }
 
@@ -306,15 +306,15 @@ static const expr *given_value(schema *s, const json_t *v)
     return x;
 }
 
-static bool list_holds(schema *s, const all_of *list, const json_t *value)
+static bool list_is_valid(schema *s, const all_of *list, const json_t *value)
 {
     for (int i = 0; i < list->n; i++)
-        if (schema_holds_but(s, list->at[i].s, list->at[i].done, value) != !list->at[i].not_by)
+        if (schema_validates_but(s, list->at[i].s, list->at[i].done, value) != !list->at[i].not_by)
             return false;
     return true;
 }
 
-/* Returns the values that one schema gives and all others allow; NULL: none gives any. */
+/* Returns the values of the first "const" or "enum" in the list that all of the list allows; NULL: it has neither. */
 static const expr *given_values(schema *s, const all_of *list)
 {
     const json_t *given = NULL;
@@ -334,7 +334,7 @@ static const expr *given_values(schema *s, const all_of *list)
     int count = 0;
     for (size_t i = 0; i < n; i++) {
         const json_t *v = one ? given : json_array_get(given, i);
-        if (list_holds(s, list, v))
+        if (list_is_valid(s, list, v))
             x[count++] = given_value(s, v);
     }
     return expr_choice(s->b, count, x);
@@ -431,46 +431,47 @@ static bool is_closed(const all_of *list)
     return names_some;
 }
 
-/* Returns whether no output of schema `made` is valid by `other`. False: not known. */
-static bool are_apart(schema *s, const json_t *made, const json_t *other)
+/* Returns whether it is certain that no output of schema `made` is valid by `other`. */
+static bool are_disjoint(schema *s, const json_t *made, const json_t *other)
 {
     all_of m, o, of_made = all_of_one(s, made), of_other = all_of_one(s, other);
     build_enter(s->b);
     flatten(s, &of_made, &m);
     flatten(s, &of_other, &o);
     unsigned both = made_types(s, &m) & types_of_list(s, &o);
-    bool apart = both == 0, one;
+    bool disjoint = both == 0, one;
     const json_t *given = find_given(&m, &one);
-    if (!apart && given) {
-        apart = s->any_format = true;
+    if (!disjoint && given) {
+        disjoint = s->any_format = true;
         for (size_t i = 0; i < (one ? 1 : json_array_size(given)); i++)
-            apart = apart && !schema_holds(s, other, one ? given : json_array_get(given, i));
+            disjoint = disjoint && !schema_validates(s, other, one ? given : json_array_get(given, i));
         s->any_format = false;
     }
-    for (int i = 0; i < o.n && !apart && both == TYPE_OBJECT; i++) {
+    for (int i = 0; i < o.n && !disjoint && both == TYPE_OBJECT; i++) {
         const json_t *names = json_object_get(o.at[i].s, "required"),
                      *properties = json_object_get(o.at[i].s, "properties");
-        for (size_t k = 0; k < json_array_size(names) && !apart; k++) {
+        for (size_t k = 0; k < json_array_size(names) && !disjoint; k++) {
             const char *name = json_string_value(json_array_get(names, k));
-            apart = name && is_closed(&m) && !property_of(&m, name) && !requires(&m, name);
+            disjoint = name && is_closed(&m) && !property_of(&m, name) && !requires(&m, name);
         }
         const char *name;
         json_t *theirs;
         json_object_foreach((json_t *)properties, name, theirs)
         {
             const json_t *ours = property_of(&m, name);
-            apart = apart || (ours && requires(&m, name) && are_apart(s, ours, theirs));
+            disjoint = disjoint || (ours && requires(&m, name) && are_disjoint(s, ours, theirs));
         }
-        for (int q = 0; q < m.n && !apart && json_is_false(json_object_get(o.at[i].s, "additionalProperties")); q++) {
+        for (int q = 0; q < m.n && !disjoint && json_is_false(json_object_get(o.at[i].s, "additionalProperties"));
+             q++) {
             const json_t *needed = json_object_get(m.at[q].s, "required");
-            for (size_t k = 0; k < json_array_size(needed) && !apart; k++) {
+            for (size_t k = 0; k < json_array_size(needed) && !disjoint; k++) {
                 const char *x = json_string_value(json_array_get(needed, k));
-                apart = x && !json_object_get(properties, x) && !json_object_get(o.at[i].s, "patternProperties");
+                disjoint = x && !json_object_get(properties, x) && !json_object_get(o.at[i].s, "patternProperties");
             }
         }
     }
     build_leave(s->b);
-    return apart;
+    return disjoint;
 }
 
 /* Distributes a combination: one list for each member, with all the rest. Members of "oneOf" that may overlap with this
@@ -488,15 +489,15 @@ static const expr *distribute(schema *s, const all_of *list, int at, const char 
         one.at[at].done |= flag;
         all_of_add(s, &one, (part){.s = member});
         for (size_t k = 0; flag == DONE_ONE && k < n; k++)
-            if (k != i && !are_apart(s, member, json_array_get(members, k)))
+            if (k != i && !are_disjoint(s, member, json_array_get(members, k)))
                 all_of_add(s, &one, (part){.s = json_array_get(members, k), .not_by = "oneOf"});
         x[i] = schema_value(s, &one);
     }
     return expr_choice(s->b, (int)n, x);
 }
 
-/* "not" becomes a member of the list that must not hold. */
-static void take_nots(schema *s, all_of *list)
+/* Adds what each "not" of the list forbids, as a member that must not hold. */
+static void expand_nots(schema *s, all_of *list)
 {
     for (int i = 0; i < list->n; i++) {
         const json_t *other = json_object_get(list->at[i].s, "not");
@@ -507,8 +508,8 @@ static void take_nots(schema *s, all_of *list)
     }
 }
 
-/* Returns the types left when p must not hold: without those of which p allows every value. Fails the build where p
- * constrains arrays or objects further, or has combinations. */
+/* Returns the types that are left when p must not hold: those of which p does not allow every value. Fails the build
+ * where p constrains arrays or objects further, or has combinations. */
 static unsigned without_negated(schema *s, const part *p, unsigned types)
 {
     const json_t *m = p->s;
@@ -545,7 +546,7 @@ static const expr *booleans(schema *s, const all_of *list)
     const expr *x = NULL;
     json_t *values[] = {json_true(), json_false()};
     for (int i = 0; i < 2; i++)
-        if (list_holds(s, list, values[i]))
+        if (list_is_valid(s, list, values[i]))
             x = expr_either(s->b, x, expr_str(s->b, i == 0 ? "true" : "false"));
     return x ? x : expr_never(s->b);
 }
@@ -568,7 +569,7 @@ static bool says_nothing(const all_of *list)
 static const expr *plain_value(schema *s, all_of *list)
 {
     build *b = s->b;
-    take_nots(s, list);
+    expand_nots(s, list);
     const expr *given = given_values(s, list), *x = expr_never(b);
     if (given)
         return given;
@@ -586,7 +587,7 @@ static const expr *plain_value(schema *s, all_of *list)
         x = expr_either(b, x, schema_number(s, list, types & TYPE_NUMBER));
     if (types & TYPE_BOOLEAN)
         x = expr_either(b, x, booleans(s, list));
-    if ((types & TYPE_NULL) && list_holds(s, list, json_null()))
+    if ((types & TYPE_NULL) && list_is_valid(s, list, json_null()))
         x = expr_either(b, x, expr_str(b, "null"));
     return x;
 }
@@ -641,7 +642,7 @@ static const expr *rule_of(schema *s, all_of *flat)
     s->known = build_grow(s->b, s->known, &s->known_cap, s->n_known + 1, sizeof *s->known);
     s->known[s->n_known++] = (known_rule){key, rule};
     const expr *is = flat_value(s, flat);
-    s->r->at[rule].is = is;
+    s->r->at[rule].body = is;
     return expr_rule(s->b, rule);
 }
 

@@ -49,7 +49,7 @@ static item_bounds bounds_of(schema *s, const all_of *list)
     return x;
 }
 
-/* Returns what item number k must obey. *never: false is among it, so there may be no such item. */
+/* Returns the schemas that item number k must obey. *never: one of them is `false`, so there may be no such item. */
 static all_of item_of(schema *s, const all_of *list, int k, bool *never)
 {
     all_of item = {0};
@@ -75,7 +75,7 @@ typedef struct {
 static int add_item(item_writer *w, int after, bool first, const expr *item)
 {
     int next = graph_node(&w->g);
-    graph_edge(&w->g, after, next, first ? item : expr_both(w->s->b, w->separator, item));
+    graph_edge(&w->g, after, next, first ? item : expr_concat(w->s->b, w->separator, item));
     return next;
 }
 
@@ -126,9 +126,10 @@ const expr *schema_array(schema *s, const all_of *list)
 {
     build *b = s->b;
     item_bounds x = bounds_of(s, list);
-    item_writer w = {.s = s, .g = graph_new(b), .separator = expr_both(b, expr_str(b, ","), json_rule_blank(&s->json))};
+    item_writer w = {
+        .s = s, .g = graph_new(b), .separator = expr_concat(b, expr_str(b, ","), json_rule_blank(&s->json))};
     int begin = graph_node(&w.g), items = graph_node(&w.g), end = graph_node(&w.g), closing = graph_node(&w.g);
-    graph_edge(&w.g, 0, begin, expr_both(b, expr_str(b, "["), json_rule_blank(&s->json)));
+    graph_edge(&w.g, 0, begin, expr_concat(b, expr_str(b, "["), json_rule_blank(&s->json)));
     graph_edge(&w.g, begin, items, NULL);
     write_items(&w, list, x, items, end);
     graph_edge(&w.g, end, closing, json_rule_blank(&s->json));

@@ -17,9 +17,9 @@ typedef struct {
 } property;
 
 typedef struct {
-    const json_t *owner, *is;
+    const json_t *owner, *is; /* the schema that has the pattern; the schema of properties that match it */
     const dfa *names;
-} property_pattern; /* owner: the schema that has it */
+} property_pattern;
 
 typedef struct {
     schema *s;
@@ -29,7 +29,7 @@ typedef struct {
     property_pattern pattern[MAX_PATTERNS];
     int n_patterns;
     int min, max; /* properties */
-    bool open;    /* there may be others: asked for, or no property is declared */
+    bool open;    /* there may be others: asked for, or needed for `min`, or no property is declared */
 } object;
 
 static property *find_property(object *o, const char *name, size_t n)
@@ -107,7 +107,7 @@ static void add_demands(object *o, const json_t *m, const property *p, all_of *m
 static bool may_be_named(object *o, const json_t *m, const property *p)
 {
     const json_t *names = json_object_get(m, "propertyNames");
-    return !names || schema_holds(o->s, names, build_string(o->s->b, p->name, p->n));
+    return !names || schema_validates(o->s, names, build_string(o->s->b, p->name, p->n));
 }
 
 /* Gathers what all schemas demand of a property, and whether it can never be there. */
@@ -152,7 +152,7 @@ static object read_object(schema *s, const all_of *list)
     return o;
 }
 
-/* Returns the names of a class: undeclared ones that match the patterns of the set and no others. NULL: any. */
+/* Returns the names of a class: undeclared ones that match all patterns of the set and no other pattern. NULL: any. */
 static const dfa *names_of(object *o, unsigned set)
 {
     build *b = o->s->b;
@@ -167,7 +167,7 @@ static const dfa *names_of(object *o, unsigned set)
             continue;
         if (json_is_false(names))
             return dfa_of(b, expr_never(b));
-        all_of one = all_of_one(o->s, json_object_get(names, "$ref") ? schema_refer(o->s, names) : names);
+        all_of one = all_of_one(o->s, json_object_get(names, "$ref") ? schema_resolve(o->s, names) : names);
         if (json_object_get(one.at[0].s, "enum") || json_object_get(one.at[0].s, "const") ||
             json_object_get(one.at[0].s, "anyOf") || json_object_get(one.at[0].s, "oneOf") ||
             json_object_get(one.at[0].s, "allOf") || json_object_get(one.at[0].s, "not"))
@@ -206,7 +206,7 @@ static bool class_demands(object *o, unsigned set, all_of *must)
 
 static const expr *pair_of(schema *s, const expr *name, const expr *value)
 {
-    const expr *colon = expr_both(s->b, expr_str(s->b, ":"), json_rule_blank(&s->json));
+    const expr *colon = expr_concat(s->b, expr_str(s->b, ":"), json_rule_blank(&s->json));
     return expr_sequence(s->b, 3, (const expr *[]){name, colon, value});
 }
 
@@ -244,7 +244,7 @@ static void add_edges(property_writer *w, const expr *label, int *next)
     for (int c = 0; c <= w->cap; c++) {
         int to = c < w->cap ? c + 1 : c;
         if (w->cap > 1) { /* counted: the label, a call of a rule, is copied for each node */
-            graph_edge(&w->g, w->at[c], next[to], c ? expr_both(w->o->s->b, w->separator, label) : label);
+            graph_edge(&w->g, w->at[c], next[to], c ? expr_concat(w->o->s->b, w->separator, label) : label);
             continue;
         }
         if (begin < 0) {
@@ -281,7 +281,8 @@ static void write_property(property_writer *w, const property *p)
     w->at = next;
 }
 
-/* Adds others, as long as there may be more. A name may come twice, so only the first is sure to count for o->min. */
+/* Adds others, as long as there may be more. Two may have the same name, so only the first is sure to count for o->min.
+ */
 static void write_others(property_writer *w, const expr *others, int end)
 {
     object *o = w->o;
@@ -304,12 +305,12 @@ static void write_others(property_writer *w, const expr *others, int end)
         int at = w->at[c], most = bounded ? o->max - c : 1;
         for (int k = 0; k < most; k++) {
             int next = graph_node(&w->g);
-            graph_edge(&w->g, at, next, c + k ? expr_both(o->s->b, w->separator, one) : one);
+            graph_edge(&w->g, at, next, c + k ? expr_concat(o->s->b, w->separator, one) : one);
             graph_edge(&w->g, next, end, NULL);
             at = next;
         }
         if (!bounded)
-            graph_edge(&w->g, at, at, expr_both(o->s->b, w->separator, one));
+            graph_edge(&w->g, at, at, expr_concat(o->s->b, w->separator, one));
     }
 }
 
@@ -340,12 +341,12 @@ const expr *schema_object(schema *s, const all_of *list)
     check_counts(o, others);
     if (o->n == 0 && others && o->min <= 1 && o->max == ANY_COUNT && list->n == 0)
         return json_rule_object(&s->json);
-    property_writer w = {.o = o, .g = graph_new(b), .separator = expr_both(b, expr_str(b, ","), blank), .cap = 1};
+    property_writer w = {.o = o, .g = graph_new(b), .separator = expr_concat(b, expr_str(b, ","), blank), .cap = 1};
     if (o->min > 1 || o->max != ANY_COUNT)
         w.cap = o->n > 1 ? o->n : 2;
     w.at = new_nodes(&w);
     int end = graph_node(&w.g), closing = graph_node(&w.g);
-    graph_edge(&w.g, 0, w.at[0], expr_both(b, expr_str(b, "{"), blank));
+    graph_edge(&w.g, 0, w.at[0], expr_concat(b, expr_str(b, "{"), blank));
     for (int i = 0; i < o->n; i++)
         write_property(&w, &o->at[i]);
     for (int c = 0; c <= w.cap; c++)

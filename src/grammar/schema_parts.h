@@ -5,7 +5,7 @@
  * "anyOf" and "oneOf" are distributed: one list for each member, with the rest. What is left then constrains types,
  * numbers, strings, arrays and objects, and each of these is compiled from all schemas of the list.
  *
- *   schema.c        references, combinations, types, enumerations       schema_holds.c   whether a value obeys a schema
+ *   schema.c        references, combinations, types, enumerations       schema_validate.c   whether a value is valid
  *   schema_object.c, schema_array.c, schema_scalar.c                    one kind of value each */
 #ifndef PUNICA_GRAMMAR_SCHEMA_PARTS_H
 #define PUNICA_GRAMMAR_SCHEMA_PARTS_H
@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     part *at;
     int n, cap;
-    bool in_circle; /* a member of a combination leads back to the combination, and so allows nothing more */
+    bool in_circle; /* circular: a member of a combination refers back to the combination, and so allows nothing more */
 } all_of;
 
 /* Types of values; a number without a fraction is an integer. */
@@ -51,7 +51,7 @@ typedef struct {
     const json_t *root;
     known_rule *known; /* lists that references lead to, and the rules they became */
     int n_known, known_cap;
-    bool any_format; /* schema_holds() takes every text to be of every format */
+    bool any_format; /* schema_validates() treats every text as valid in every format */
 } schema;
 
 void all_of_add(schema *s, all_of *list, part p);
@@ -67,19 +67,20 @@ const expr *schema_array(schema *s, const all_of *list);
 const expr *schema_string(schema *s, const all_of *list);
 const expr *schema_number(schema *s, const all_of *list, unsigned types); /* of TYPE_NUMBER */
 
-/* Returns the values of strings that obey all of the list; NULL: any. */
+/* Returns the unescaped values of the strings that obey all of the list; NULL: any string does. */
 const dfa *schema_texts(schema *s, const all_of *list);
 
-/* Returns whether a value obeys a schema, apart from the keywords in `done` (DONE_...) and unknown formats. */
-bool schema_holds_but(schema *s, const json_t *member, unsigned done, const json_t *value);
-static inline bool schema_holds(schema *s, const json_t *member, const json_t *value)
+/* Returns whether a value is valid by a schema, apart from the keywords in `done` (DONE_...) and unknown formats. */
+bool schema_validates_but(schema *s, const json_t *member, unsigned done, const json_t *value);
+static inline bool schema_validates(schema *s, const json_t *member, const json_t *value)
 {
-    return schema_holds_but(s, member, 0, value);
+    return schema_validates_but(s, member, 0, value);
 }
 
 unsigned schema_types(schema *s, const json_t *member); /* that "type" allows; TYPE_ALL without it */
 unsigned schema_type_of(const json_t *value);
-const json_t *schema_refer(schema *s, const json_t *member); /* what its "$ref" leads to; fails the build if nothing */
+const json_t *schema_resolve(schema *s,
+                             const json_t *member); /* what its "$ref" leads to; fails the build if nothing */
 
 /* Counts of a schema are at most this; as a maximum it means that there is none. */
 enum { ANY_COUNT = 1000000000 };

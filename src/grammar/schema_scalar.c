@@ -25,7 +25,7 @@ static const dfa *format_of(schema *s, const json_t *v)
     return format_language(s->b, json_string_value(v));
 }
 
-/* Returns the texts that match all patterns and formats; NULL: there are none. */
+/* Returns the texts that match all patterns and formats; NULL: the list has neither. */
 static const dfa *forms(schema *s, const all_of *list)
 {
     const dfa *x = NULL;
@@ -54,7 +54,8 @@ static void lengths(schema *s, const all_of *list, int *min, int *max)
     }
 }
 
-/* Fails the build for numbers too large to count: to ignore them would allow invalid outputs. */
+/* Returns `one`, min to max times. Fails the build for bounds too large to count: ignoring them would allow invalid
+ * outputs. */
 static const expr *times(schema *s, const expr *one, int min, int max)
 {
     if (min > 20000 || (max > 20000 && max != ANY_COUNT))
@@ -75,12 +76,12 @@ static const dfa *given_texts(schema *s, const json_t *m)
     return one || some ? dfa_of(s->b, x) : NULL;
 }
 
-/* Returns the texts that m allows, a schema that must not hold and constrains only scalars. NULL: none. */
+/* Returns the texts that m allows, a schema that must not hold and constrains only scalars. NULL: it allows none. */
 static const dfa *negated_texts(schema *s, const json_t *m)
 {
     if (!json_is_object(m) || !(schema_types(s, m) & TYPE_STRING))
         return NULL;
-    all_of one = all_of_one(s, json_object_get(m, "$ref") ? schema_refer(s, m) : m);
+    all_of one = all_of_one(s, json_object_get(m, "$ref") ? schema_resolve(s, m) : m);
     if (json_object_get(one.at[0].s, "format")) /* our languages are subsets of the formats */
         build_fail(s->b, "\"format\" is not served in a schema that must not hold (\"not\", \"oneOf\")");
     const dfa *x = both(s->b, given_texts(s, one.at[0].s), schema_texts(s, &one));
@@ -157,7 +158,7 @@ static const dfa *numbers_of(schema *s, const json_t *m)
 static const dfa *integers_among(build *b, const dfa *x)
 {
     const expr *digits = expr_repeat(b, expr_bytes(b, '0', '9'), 1, REPEAT_ANY);
-    return dfa_and(b, x, dfa_of(b, expr_both(b, expr_repeat(b, expr_str(b, "-"), 0, 1), digits)));
+    return dfa_and(b, x, dfa_of(b, expr_concat(b, expr_repeat(b, expr_str(b, "-"), 0, 1), digits)));
 }
 
 static const dfa *of_types(schema *s, unsigned types)
@@ -183,11 +184,11 @@ static const dfa *given_numbers(schema *s, const json_t *m)
     return one || some ? dfa_of(s->b, x) : NULL;
 }
 
-/* Returns the numbers that m allows, a schema that must not hold and constrains only scalars. NULL: none. */
+/* Returns the numbers that m allows, a schema that must not hold and constrains only scalars. NULL: it allows none. */
 static const dfa *negated_numbers(schema *s, const json_t *m)
 {
     if (json_is_object(m) && json_object_get(m, "$ref"))
-        m = schema_refer(s, m);
+        m = schema_resolve(s, m);
     unsigned types = json_is_object(m) ? schema_types(s, m) & TYPE_NUMBER : 0;
     if (!types)
         return NULL;

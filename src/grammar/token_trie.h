@@ -20,8 +20,8 @@ typedef struct {
     char *text;            /* all tokens' bytes, by id */
 } token_trie;
 
-/* Returns the bytes of token id, [*n], valid until the next call. *n is 0 for what is never part of a text: special
- * tokens and unused ids. */
+/* A function that returns the bytes of token id, [*n], valid until the next call. *n is 0 for what is never part of a
+ * text: special tokens and unused ids. */
 typedef const char *token_bytes_fn(void *ctx, int id, size_t *n);
 
 token_trie *token_trie_new(int vocab, token_bytes_fn *bytes, void *ctx);

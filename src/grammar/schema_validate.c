@@ -1,4 +1,4 @@
-/* schema_holds.c - whether a value obeys a schema: for values that are given (enumerations, names of properties) */
+/* schema_validate.c - validates values that the schema itself gives: enumerations, names of properties */
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static int length_of(const json_t *v)
     return n;
 }
 
-static bool string_holds(schema *s, const json_t *m, const json_t *v)
+static bool string_is_valid(schema *s, const json_t *m, const json_t *v)
 {
     const json_t *pattern = json_object_get(m, "pattern"), *format = json_object_get(m, "format");
     int n = length_of(v);
@@ -30,7 +30,7 @@ static bool string_holds(schema *s, const json_t *m, const json_t *v)
     return !known || dfa_matches(known, json_string_value(v), json_string_length(v));
 }
 
-static bool number_holds(const json_t *m, const json_t *v)
+static bool number_is_valid(const json_t *m, const json_t *v)
 {
     double x = json_number_value(v);
     const json_t *min = json_object_get(m, "minimum"), *max = json_object_get(m, "maximum"),
@@ -47,7 +47,7 @@ static bool number_holds(const json_t *m, const json_t *v)
     return fabs(quotient - round(quotient)) <= 1e-12 * fabs(quotient);
 }
 
-static bool array_holds(schema *s, const json_t *m, const json_t *v)
+static bool array_is_valid(schema *s, const json_t *m, const json_t *v)
 {
     const json_t *items = json_object_get(m, "items"), *first = json_object_get(m, "prefixItems");
     int n = (int)json_array_size(v);
@@ -59,7 +59,7 @@ static bool array_holds(schema *s, const json_t *m, const json_t *v)
     }
     for (int i = 0; i < n; i++) {
         const json_t *is = i < (int)json_array_size(first) ? json_array_get(first, (size_t)i) : items;
-        if (is && !schema_holds(s, is, json_array_get(v, (size_t)i)))
+        if (is && !schema_validates(s, is, json_array_get(v, (size_t)i)))
             return false;
         build_step(s->b, json_is_true(json_object_get(m, "uniqueItems")) ? i + 1 : 1);
         for (int k = 0; k < i && json_is_true(json_object_get(m, "uniqueItems")); k++)
@@ -69,13 +69,13 @@ static bool array_holds(schema *s, const json_t *m, const json_t *v)
     return true;
 }
 
-static bool property_holds(schema *s, const json_t *m, const char *name, size_t n, const json_t *value)
+static bool property_is_valid(schema *s, const json_t *m, const char *name, size_t n, const json_t *value)
 {
     const json_t *own = json_object_getn(json_object_get(m, "properties"), name, n),
                  *patterns = json_object_get(m, "patternProperties");
     const json_t *others = json_object_get(m, "additionalProperties");
     bool named = own != NULL;
-    if (own && !schema_holds(s, own, value))
+    if (own && !schema_validates(s, own, value))
         return false;
     const char *text;
     size_t len;
@@ -84,13 +84,13 @@ static bool property_holds(schema *s, const json_t *m, const char *name, size_t 
                                is) if (dfa_matches(regex_language(s->b, text, len, REGEX_SOMEWHERE), name, n))
     {
         named = true;
-        if (!schema_holds(s, is, value))
+        if (!schema_validates(s, is, value))
             return false;
     }
-    return named || !others || schema_holds(s, others, value);
+    return named || !others || schema_validates(s, others, value);
 }
 
-static bool object_holds(schema *s, const json_t *m, const json_t *v)
+static bool object_is_valid(schema *s, const json_t *m, const json_t *v)
 {
     int count = (int)json_object_size(v);
     const json_t *required = json_object_get(m, "required");
@@ -104,7 +104,8 @@ static bool object_holds(schema *s, const json_t *m, const json_t *v)
     const char *name;
     size_t n;
     json_t *member;
-    json_object_keylen_foreach((json_t *)v, name, n, member) if (!property_holds(s, m, name, n, member)) return false;
+    json_object_keylen_foreach((json_t *)v, name, n,
+                               member) if (!property_is_valid(s, m, name, n, member)) return false;
     return true;
 }
 
@@ -115,11 +116,11 @@ static bool same_value(const json_t *x, const json_t *y)
     return json_equal(x, y);
 }
 
-static int count_holding(schema *s, const json_t *members, const json_t *v)
+static int count_valid(schema *s, const json_t *members, const json_t *v)
 {
     int n = 0;
     for (size_t i = 0; i < json_array_size(members); i++)
-        n += schema_holds(s, json_array_get(members, i), v);
+        n += schema_validates(s, json_array_get(members, i), v);
     return n;
 }
 
@@ -128,22 +129,22 @@ static const json_t *unless(bool done, const json_t *m, const char *keyword)
     return done ? NULL : json_object_get(m, keyword);
 }
 
-static bool combinations_hold(schema *s, const json_t *m, unsigned done, const json_t *v)
+static bool combinations_are_valid(schema *s, const json_t *m, unsigned done, const json_t *v)
 {
     const json_t *all = unless(done & DONE_ALL, m, "allOf"), *any = unless(done & DONE_ANY, m, "anyOf");
     const json_t *one = unless(done & DONE_ONE, m, "oneOf"), *other = unless(done & DONE_NOT, m, "not");
-    if (unless(done & DONE_REF, m, "$ref") && !schema_holds(s, schema_refer(s, m), v))
+    if (unless(done & DONE_REF, m, "$ref") && !schema_validates(s, schema_resolve(s, m), v))
         return false;
-    if (all && count_holding(s, all, v) != (int)json_array_size(all))
+    if (all && count_valid(s, all, v) != (int)json_array_size(all))
         return false;
-    if (any && count_holding(s, any, v) == 0)
+    if (any && count_valid(s, any, v) == 0)
         return false;
-    if (one && count_holding(s, one, v) != 1)
+    if (one && count_valid(s, one, v) != 1)
         return false;
-    return !other || !schema_holds(s, other, v);
+    return !other || !schema_validates(s, other, v);
 }
 
-static bool given_holds(schema *s, const json_t *m, const json_t *v)
+static bool given_is_valid(schema *s, const json_t *m, const json_t *v)
 {
     const json_t *one = json_object_get(m, "const"), *some = json_object_get(m, "enum");
     bool among = !some;
@@ -163,7 +164,7 @@ static void refuse(schema *s, const json_t *m)
             build_fail(s->b, "\"%s\" is not served together with values that are given", names[i]);
 }
 
-bool schema_holds_but(schema *s, const json_t *m, unsigned done, const json_t *v)
+bool schema_validates_but(schema *s, const json_t *m, unsigned done, const json_t *v)
 {
     if (json_is_boolean(m))
         return json_is_true(m);
@@ -171,15 +172,16 @@ bool schema_holds_but(schema *s, const json_t *m, unsigned done, const json_t *v
         build_fail(s->b, "a schema must be an object, true or false");
     build_enter(s->b);
     refuse(s, m);
-    bool ok = (schema_types(s, m) & schema_type_of(v)) && given_holds(s, m, v) && combinations_hold(s, m, done, v);
+    bool ok =
+        (schema_types(s, m) & schema_type_of(v)) && given_is_valid(s, m, v) && combinations_are_valid(s, m, done, v);
     if (ok && json_is_string(v))
-        ok = string_holds(s, m, v);
+        ok = string_is_valid(s, m, v);
     if (ok && json_is_number(v))
-        ok = number_holds(m, v);
+        ok = number_is_valid(m, v);
     if (ok && json_is_array(v))
-        ok = array_holds(s, m, v);
+        ok = array_is_valid(s, m, v);
     if (ok && json_is_object(v))
-        ok = object_holds(s, m, v);
+        ok = object_is_valid(s, m, v);
     build_leave(s->b);
     return ok;
 }
