@@ -1,5 +1,5 @@
-/* excuses.c - see excuses.h */
-#include "sim/excuses.h"
+/* allowed_errors.c - see allowed_errors.h */
+#include "sim/allowed_errors.h"
 
 #include <string.h>
 
@@ -25,27 +25,28 @@ static bool has_waited(const cluster *c, const client *q)
            (c->policy.max_no_gpu > 0 && seconds >= c->policy.max_no_gpu);
 }
 
-/* Returns whether its adapter could not be read while it waited, or was replaced or poisoned. */
+/* Returns whether the adapter that a client asked for could not be read meanwhile, or was replaced or poisoned. */
 static bool may_fail(const cluster *c, const client *q)
 {
     return c->poisoned[q->request.adapter] || (c->replaced[q->request.adapter] && !q->comes_late) ||
            spans_touch(&c->bad_files[q->request.adapter], q->asked_at, q->ended_at);
 }
 
-/* Returns whether no GPU could hold all of it, or the largest may not have come up yet, or was gone for max_aside. */
+/* Returns whether the request may count as too large: no GPU can hold all of it, or the one that could had not come up
+ * yet, or was gone for max_aside. */
 static bool is_too_large(const cluster *c, const client *q, bool has_text)
 {
     return q->request.n_prompt + q->request.max_tokens >= cluster_capacity(c) ||
            (c->n_machines > 1 && (!has_text || c->policy.max_aside < 60));
 }
 
-bool excuse_for_end(const cluster *c, const client *q)
+bool short_output_is_allowed(const cluster *c, const client *q)
 {
     return is_too_large(c, q, true);
 }
 
-/* Returns whether enough workers died by faults that a request may have been blamed. watch.c checks that it was
- * alone. */
+/* Returns whether faults ended so many workers that a request may have been blamed for it. (That it was alone on them,
+ * checker.c checks.) */
 static bool may_seem_a_killer(const cluster *c)
 {
     int n_killed = 0;
@@ -54,7 +55,7 @@ static bool may_seem_a_killer(const cluster *c)
     return c->n_crashes >= 3 || n_killed >= 16;
 }
 
-bool excuse_is_good(const cluster *c, const client *q)
+bool error_is_allowed(const cluster *c, const client *q)
 {
     bool has_text = q->request.n_choices == 1 && q->text[0].len; /* with two choices, one may have begun */
     if (is_code(q, "queue_full"))

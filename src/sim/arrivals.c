@@ -34,11 +34,11 @@ static sim_arrival *make_firsts(const arrivals_options *o, double peak, int *n)
     return a;
 }
 
-/* Returns the turn after `last`: it comes when the answer has been read, at TALK seconds a token, and after a pause, on
- * average THOUGHT seconds. */
+/* Returns the turn after `last`: it comes when the answer has been read, at READ_TIME seconds a token, and after a
+ * pause, on average THINK_TIME seconds. */
 static sim_arrival next_turn(const arrivals_options *o, const sim_arrival *last, uint64_t turn)
 {
-    static const double TALK = 0.02, THOUGHT = 30;
+    static const double READ_TIME = 0.02, THINK_TIME = 30;
     uint64_t key = (uint64_t)last->conversation * (uint64_t)o->turns + turn;
     sim_arrival a = *last;
     bench_request drawn;
@@ -48,7 +48,7 @@ static sim_arrival next_turn(const arrivals_options *o, const sim_arrival *last,
     a.what.prompt_len = a.n_known + drawn.prompt_len;
     a.what.gen_len = drawn.gen_len;
     if (turn > 0)
-        a.arrival += last->what.gen_len * TALK - log(1 - rng_uniform(o->seed ^ 0x74686e6b, key)) * THOUGHT;
+        a.arrival += last->what.gen_len * READ_TIME - log(1 - rng_uniform(o->seed ^ 0x74686e6b, key)) * THINK_TIME;
     return a;
 }
 

@@ -57,7 +57,7 @@ void client_deinit(client *c);
  * answer comes through the reply. */
 void client_ask(client *c, service *s, tenant *who, uint64_t content);
 
-/* Leaves: closes the connection, or stops reading. */
+/* Has the client leave: it closes the connection, or stops reading. */
 void client_leave(client *c, client_loss how);
 
 /* Compares an answer with what it should be; a difference is a violation. may_be_short: it may have ended before its

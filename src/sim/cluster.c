@@ -59,7 +59,7 @@ static void end_member(sim_member *m, bool silent)
     world_say(&m->in->w, "%s %s", m->p.name, silent ? "is gone without a word" : "ends");
     m->p.dead = true;
     m->is_up = false;
-    sim_network_mourn(m->in->w.net, &m->p, silent);
+    sim_network_process_died(m->in->w.net, &m->p, silent);
 }
 
 /* The scheduler, and its observers. */
@@ -67,11 +67,11 @@ static void end_member(sim_member *m, bool silent)
 static void settle(sched_member *s)
 {
     cluster *c = s->m.in;
-    if (!watch_has_news(s->watch))
+    if (!checker_has_news(s->checker))
         return;
-    watch_settle(s->watch);
-    if (watch_violation(s->watch))
-        world_violate(&c->w, "%s", watch_violation(s->watch));
+    checker_settle(s->checker);
+    if (checker_violation(s->checker))
+        world_violate(&c->w, "%s", checker_violation(s->checker));
     if (!s->naive)
         return;
     buf *plain = &s->naive->said;
@@ -84,8 +84,8 @@ static void settle(sched_member *s)
     buf_clear(plain);
 }
 
-/* Drops the naive scheduler, when there are more frontends or GPUs than it has room for. */
-static void leave_naive(sched_member *s)
+/* Goes on without the naive scheduler: there are more frontends or GPUs than it has room for. */
+static void drop_naive(sched_member *s)
 {
     if (!s->naive)
         return;
@@ -98,14 +98,14 @@ static void saw_frontend_up(void *ctx, int frontend)
 {
     settle(ctx);
     if (frontend >= NAIVE_FRONTENDS)
-        leave_naive(ctx);
+        drop_naive(ctx);
 }
 
 static void saw_frontend_gone(void *ctx, double now, int frontend)
 {
     sched_member *s = ctx;
     settle(s);
-    watch_frontend_gone(s->watch, now, frontend);
+    checker_frontend_gone(s->checker, now, frontend);
     if (s->naive)
         naive_frontend_gone(s->naive, now, frontend);
 }
@@ -125,9 +125,9 @@ static void saw_gpu_up(void *ctx, double now, int gpu, const gpu_info *info)
     CHECK(gpu < MOST_GPUS && sscanf(info->uuid, "gpu-%d-", &s->machine[gpu]) == 1);
     if (draining_machine(s, gpu))
         world_violate(&s->m.in->w, "GPU %s is announced, though its machine drains", info->uuid);
-    watch_gpu_up(s->watch, now, gpu, info);
+    checker_gpu_up(s->checker, now, gpu, info);
     if (gpu >= NAIVE_GPUS)
-        leave_naive(s);
+        drop_naive(s);
     if (s->naive)
         naive_gpu_up(s->naive, now, gpu, info);
 }
@@ -136,7 +136,7 @@ static void saw_gpus_gone(void *ctx, double now, const int *gpu, int n, gpu_loss
 {
     sched_member *s = ctx;
     settle(s);
-    watch_gpus_gone(s->watch, now, gpu, n, how);
+    checker_gpus_gone(s->checker, now, gpu, n, how);
     if (s->naive)
         naive_gpus_gone(s->naive, now, gpu, n, how);
 }
@@ -147,7 +147,7 @@ static void saw_gpus_drain(void *ctx, double now, const int *gpu, int n)
     settle(s);
     for (int i = 0; i < n; i++)
         s->m.in->run[s->machine[gpu[i]]].drain_heard = true;
-    watch_gpus_drain(s->watch, now, gpu, n);
+    checker_gpus_drain(s->checker, now, gpu, n);
     if (s->naive)
         naive_gpus_drain(s->naive, now, gpu, n);
 }
@@ -159,7 +159,7 @@ static void saw_gpu_pace(void *ctx, double now, int gpu, bool slow)
     world_say(&s->m.in->w, "GPU %d is %s", gpu, slow ? "slow" : "well");
     if (slow && s->m.in->in_order)
         world_violate(&s->m.in->w, "GPU %d is called slow, when everything is in order", gpu);
-    watch_gpu_pace(s->watch, now, gpu, slow);
+    checker_gpu_pace(s->checker, now, gpu, slow);
     if (s->naive)
         naive_gpu_pace(s->naive, now, gpu, slow);
 }
@@ -188,7 +188,7 @@ static void saw_submit(void *ctx, double now, int frontend, const submission *r)
     const char *wrong = submissions_add(&s->m.in->submitted, r, s->m.in->w.now - (now - r->arrival));
     if (wrong)
         world_violate(&s->m.in->w, "%s (request %llu)", wrong, (unsigned long long)r->id);
-    watch_submit(s->watch, now, frontend, r);
+    checker_submit(s->checker, now, frontend, r);
     if (s->naive)
         naive_submit(s->naive, now, frontend, r);
 }
@@ -197,7 +197,7 @@ static void saw_cancel(void *ctx, double now, int frontend, uint64_t id)
 {
     sched_member *s = ctx;
     settle(s);
-    watch_cancel(s->watch, now, frontend, id);
+    checker_cancel(s->checker, now, frontend, id);
     if (s->naive)
         naive_cancel(s->naive, now, frontend, id);
 }
@@ -206,7 +206,7 @@ static void saw_report(void *ctx, double now, int gpu, const gpu_report *r)
 {
     sched_member *s = ctx;
     settle(s);
-    watch_report(s->watch, now, gpu, r);
+    checker_report(s->checker, now, gpu, r);
     if (s->naive)
         naive_report(s->naive, now, gpu, r);
 }
@@ -215,7 +215,7 @@ static void saw_tick(void *ctx, double now)
 {
     sched_member *s = ctx;
     settle(s);
-    watch_tick(s->watch, now);
+    checker_tick(s->checker, now);
     if (s->naive)
         naive_tick(s->naive, now);
 }
@@ -224,12 +224,12 @@ static void saw_command(void *ctx, const command *c)
 {
     sched_member *s = ctx;
     world *w = &s->m.in->w;
-    watch_command(s->watch, c);
+    checker_command(s->checker, c);
     if (c->kind == COMMAND_ADD && draining_machine(s, c->gpu))
         world_violate(w, "placed on a machine that drains (request %llu)", (unsigned long long)c->id);
     if (s->naive || w->trace) {
         size_t from = s->said.len;
-        write_down(&s->said, c);
+        command_words_write(&s->said, c);
         if (c->kind != COMMAND_TOKENS)
             world_say(w, "-> %.*s", (int)(s->said.len - from - 1), s->said.data + from);
     }
@@ -241,7 +241,7 @@ static void start_scheduler(void *ctx)
     sched_member *s = ctx;
     cluster *c = s->m.in;
     begin_member(&s->m, SCHEDULER);
-    s->watch = watch_new(&c->policy);
+    s->checker = checker_new(&c->policy);
     s->naive = XNEW(naive);
     s->naive->opt = c->policy;
     s->naive->none_since = -1;
@@ -265,16 +265,16 @@ static void end_scheduler(cluster *c, bool silent)
     settle(s);
     end_member(&s->m, silent);
     sched_server_free(s->server);
-    watch_free(s->watch);
-    leave_naive(s);
+    checker_free(s->checker);
+    drop_naive(s);
     buf_free(&s->said);
     s->server = NULL;
 }
 
 /* Frontends. */
 
-/* Checks that no request waits at a frontend that has been without a scheduler for longer than its patience. (One that
- * was stopped needs a moment.) */
+/* Checks that no request waits at a frontend that has been without a scheduler for longer than its patience. (A
+ * frontend that was stopped needs a moment more.) */
 static void check_patience(const cluster *c, const front_member *f)
 {
     double over = fmax(f->outages.at[f->outages.n - 1].from + c->patience, f->m.p.stopped_until) + 0.1;
@@ -515,16 +515,16 @@ void cluster_crash_machine(cluster *c, int i, bool silent)
     restart_later(&c->run[i].m);
 }
 
-void cluster_doom(sim_member *m, int n_acts)
+void cluster_crash_after(sim_member *m, int n_acts)
 {
     if (m->is_up)
         m->p.n_acts_left = n_acts;
 }
 
-void cluster_end_doomed(cluster *c)
+void cluster_crash_due(cluster *c)
 {
-    const sim_process *p = c->w.doomed;
-    c->w.doomed = NULL;
+    const sim_process *p = c->w.crash_due;
+    c->w.crash_due = NULL;
     if (p == &c->sched.m.p)
         cluster_crash_scheduler(c, false);
     for (int i = 0; p && i < c->n_fronts; i++)
@@ -608,7 +608,7 @@ void cluster_settle(cluster *c)
     for (int i = 0; i < c->n_fronts; i++)
         if (c->front[i].m.is_up)
             look_at_front(c, &c->front[i]);
-    if (!c->sched.m.is_up || !watch_has_news(c->sched.watch))
+    if (!c->sched.m.is_up || !checker_has_news(c->sched.checker))
         return;
     settle(&c->sched);
     sched_server_check(c->sched.server);

@@ -1,7 +1,7 @@
 /* cluster.h - a simulated cluster: the real scheduler's server, frontends and runners, each a process of its own
  *
  * Processes start, crash and are started again, each time as a new one. The scheduler's events and commands are checked
- * against rules (watch.h) and compared with those of a naive scheduler (naive_scheduler.h). */
+ * against rules (checker.h) and compared with those of a naive scheduler (naive_scheduler.h). */
 #ifndef PUNICA_SIM_CLUSTER_H
 #define PUNICA_SIM_CLUSTER_H
 
@@ -15,7 +15,7 @@
 #include "sim/sim_worker.h"
 #include "sim/stranger.h"
 #include "sim/submissions.h"
-#include "sim/watch.h"
+#include "sim/checker.h"
 
 enum { MOST_FRONTENDS = 3, MOST_MACHINES = 3, MOST_SPANS = 128 };
 
@@ -34,13 +34,13 @@ typedef struct {
     sim_member m; /* first, as in the others */
     sched_server *server;
     scheduler_tap tap;
-    watch *watch;
-    naive *naive;           /* NULL: the history has grown too large for it */
+    checker *checker;
+    naive *naive;           /* NULL: there have been more frontends or GPUs than it has room for */
     int machine[MOST_GPUS]; /* of each GPU that came up, by its number */
     buf said;               /* the scheduler's commands since the last event */
 } sched_member;
 
-/* The times at which something was so; while it is, the last has no end (HUGE_VAL). */
+/* The intervals of time in which something was so; while it still is, the last one ends at HUGE_VAL. */
 typedef struct {
     struct { double from, to; } at[MOST_SPANS];
     int n;
@@ -102,7 +102,7 @@ struct cluster {
     cluster_counts counts;
 };
 
-/* Starts all processes of a cluster that has been set up (world_init(), setting.h). cluster_stop() ends them. */
+/* Starts all processes of a cluster that has been set up (world_init(), scenario_setup.h). cluster_stop() ends them. */
 void cluster_start(cluster *c);
 void cluster_stop(cluster *c);
 
@@ -111,11 +111,12 @@ void cluster_crash_scheduler(cluster *c, bool silent);
 void cluster_crash_front(cluster *c, int i, bool silent);
 void cluster_crash_machine(cluster *c, int i, bool silent);
 
-/* cluster_doom() has a process crash after so many more acts (world.h); 0: not. cluster_end_doomed() carries it out. */
-void cluster_doom(sim_member *m, int n_acts);
-void cluster_end_doomed(cluster *c); /* call after every task */
+/* cluster_crash_after() has a process crash after so many more acts (world.h); n_acts 0: it is not to. When they are
+ * over, cluster_crash_due() crashes it. */
+void cluster_crash_after(sim_member *m, int n_acts);
+void cluster_crash_due(cluster *c); /* call after every task */
 
-/* Has a stranger try to get in for so many seconds. */
+/* Has a stranger (stranger.h) try to connect for so many seconds. */
 void cluster_have_stranger(cluster *c, stranger_kind kind, double seconds);
 
 /* Drains a machine: empties it, then ends its runner, and starts it again later. */
@@ -130,7 +131,7 @@ void cluster_set_file(cluster *c, int machine, int adapter, file_state s);
 /* Returns whether one of the spans overlaps the time from `from` to `to`. */
 bool spans_touch(const spans *s, double from, double to);
 
-/* Checks frontends and the scheduler; call after every task, when they have handled all events so far. */
+/* Checks frontends and the scheduler. Call it after every task, when they have handled all events so far. */
 void cluster_settle(cluster *c);
 
 int cluster_capacity(const cluster *c); /* tokens of a request that the largest GPU holds */

@@ -5,12 +5,12 @@
 #include "base/buf.h"
 #include "scheduler/scheduler.h"
 
-void say_add(buf *b, uint64_t id, int gpu, uint32_t attempt, const int *token, int n, int n_prompt, int max_tokens,
-             int n_scored);
-void say_tokens(buf *b, uint64_t id, int frontend, int index, const int *token, int n);
-void say_end(buf *b, uint64_t id, int frontend, end_reason why);
+void command_words_add(buf *b, uint64_t id, int gpu, uint32_t attempt, const int *token, int n, int n_prompt,
+                       int max_tokens, int n_scored);
+void command_words_tokens(buf *b, uint64_t id, int frontend, int index, const int *token, int n);
+void command_words_end(buf *b, uint64_t id, int frontend, end_reason why);
 
 /* Appends any command; a command_sink, with a buf as ctx. */
-void write_down(void *ctx, const command *c);
+void command_words_write(void *ctx, const command *c);
 
 #endif

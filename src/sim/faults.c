@@ -39,7 +39,8 @@ static const char *const names[N_FAULTS] = {"link is cut",
                                             "client leaves",
                                             "client does not read"};
 
-/* Draws the kinds of faults of a story: the favourite alone, in quick succession; a few; or many. Returns how many. */
+/* Draws the kinds of faults of a scenario: the favourite alone, in quick succession; a few; or many. Returns how many
+ * kinds. */
 static int draw_kinds(world *w, fault_kind favourite, fault_kind *kind, double *every)
 {
     int n = 0;
@@ -125,20 +126,20 @@ static void fault_in_worker(const fault *f, cluster *c)
         sim_worker_stop(w, 0.2 + 5 * f->much);
 }
 
-/* Makes half of the crashes come a few acts later, so that they fall between any two things that a process does at the
- * same time. Returns whether it did. */
-static bool dooms(const fault *f, sim_member *m)
+/* Makes half of the crashes come a few acts (world.h) later, so that they fall between any two things that a process
+ * does at the same time. Returns whether this is one of them. */
+static bool crashes_later(const fault *f, sim_member *m)
 {
     if (f->much < 0.5)
         return false;
-    cluster_doom(m, 1 + (int)(f->which % 12));
+    cluster_crash_after(m, 1 + (int)(f->which % 12));
     return true;
 }
 
 static void fault_in_machine(const fault *f, cluster *c)
 {
     int i = (int)(f->which % (uint64_t)c->n_machines);
-    if (f->kind == FAULT_RUNNER_CRASH && dooms(f, &c->run[i].m))
+    if (f->kind == FAULT_RUNNER_CRASH && crashes_later(f, &c->run[i].m))
         return;
     if (f->kind == FAULT_DRAIN)
         cluster_drain(c, i);
@@ -150,7 +151,7 @@ static void fault_in_machine(const fault *f, cluster *c)
 
 static void fault_in_scheduler(const fault *f, cluster *c)
 {
-    if (f->kind == FAULT_SCHEDULER_CRASH && dooms(f, &c->sched.m))
+    if (f->kind == FAULT_SCHEDULER_CRASH && crashes_later(f, &c->sched.m))
         return;
     if (f->kind == FAULT_SCHEDULER_STOP)
         sim_process_stop(&c->sched.m.p, 0.2 + 7 * f->much);
@@ -161,7 +162,7 @@ static void fault_in_scheduler(const fault *f, cluster *c)
 static void fault_in_frontend(const fault *f, cluster *c)
 {
     int i = (int)(f->which % (uint64_t)c->n_fronts);
-    if (f->kind == FAULT_FRONTEND_CRASH && dooms(f, &c->front[i].m))
+    if (f->kind == FAULT_FRONTEND_CRASH && crashes_later(f, &c->front[i].m))
         return;
     if (f->kind == FAULT_FRONTEND_STOP)
         sim_process_stop(&c->front[i].m.p, 0.2 + 7 * f->much);

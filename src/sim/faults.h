@@ -1,6 +1,6 @@
 /* faults.h - what goes wrong in a simulated cluster, and when
  *
- * The faults of a story are drawn before it begins, so that it can be told again with fewer of them. */
+ * The faults of a scenario are drawn before it begins, so that it can be run again with fewer of them. */
 #ifndef PUNICA_SIM_FAULTS_H
 #define PUNICA_SIM_FAULTS_H
 
@@ -48,8 +48,8 @@ typedef enum {
 typedef struct {
     double at; /* seconds from the beginning */
     fault_kind kind;
-    uint64_t which; /* picks among those it can happen to */
-    double much;    /* 0 to 1: how long, how far */
+    uint64_t which; /* random: picks one of those that it can happen to */
+    double much;    /* random, 0 to 1: how long, how far */
 } fault;
 
 enum { MOST_FAULTS = 256 };
@@ -59,7 +59,7 @@ typedef struct {
     int n;
 } fault_list;
 
-/* Draws the faults of `seconds`: of a few kinds or many, and more of the favourite than of others. */
+/* Draws faults for so many seconds: of a few kinds or many, and more of the favourite kind than of others. */
 void faults_draw(fault_list *l, world *w, double seconds, fault_kind favourite);
 
 /* Returns whether such a fault may delay messages for long. */

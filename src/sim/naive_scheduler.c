@@ -189,7 +189,8 @@ static void naive_send(naive *s, int gpu, bool add, naive_request *r)
     CHECK(g->n_sent < NAIVE_SENT);
     g->sent[g->n_sent++] = (naive_sent){add, r->id, r->attempt, naive_pages(g, r->n_tokens)};
     if (add)
-        say_add(&s->said, r->id, gpu, r->attempt, r->token, r->n_tokens, r->n_prompt, r->max_tokens, r->n_scored);
+        command_words_add(&s->said, r->id, gpu, r->attempt, r->token, r->n_tokens, r->n_prompt, r->max_tokens,
+                          r->n_scored);
     else
         buf_printf(&s->said, "cancel %llu on %d, #%u\n", (unsigned long long)r->id, gpu, r->attempt);
 }
@@ -200,7 +201,7 @@ static bool naive_is_newcomer(const naive_request *r)
     return r->id && !r->taken_on && r->gpu < 0 && r->aside < 0;
 }
 
-static void naive_leave(naive *s, const naive_request *r)
+static void naive_leave_line(naive *s, const naive_request *r)
 {
     if (naive_is_newcomer(r))
         s->last = r->tenant + 1;
@@ -208,7 +209,7 @@ static void naive_leave(naive *s, const naive_request *r)
 
 /* Lifts a newcomer's tenant as it joins the line: if it had nobody there, to the smallest counter of tenants that have,
  * or if none has, to that of the tenant whose newcomer left last. */
-static void naive_join(naive *s, naive_request *r)
+static void naive_join_line(naive *s, naive_request *r)
 {
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < NAIVE_REQUESTS; i++) {
@@ -232,7 +233,7 @@ static void naive_charge(naive *s, int tenant, uint64_t cost)
 
 static void naive_take_on(naive *s, double now, naive_request *r)
 {
-    naive_leave(s, r);
+    naive_leave_line(s, r);
     s->last_turn = now > s->last_turn + 1e-6 ? now : s->last_turn + 1e-6;
     r->arrival = s->last_turn;
     r->priority = 0;
@@ -260,8 +261,8 @@ static void naive_end(naive *s, naive_request *r, end_reason why)
 {
     if (r->gpu >= 0)
         naive_send(s, r->gpu, false, r);
-    naive_leave(s, r);
-    say_end(&s->said, r->id, r->frontend, why);
+    naive_leave_line(s, r);
+    command_words_end(&s->said, r->id, r->frontend, why);
     r->id = 0;
 }
 
@@ -284,8 +285,7 @@ static bool naive_is_hopeless(const naive *s, const naive_request *r)
     return naive_too_large(s, r) && !r->taken_on && r->n_tokens >= s->most_tokens;
 }
 
-/* Brings up to date, after a change of open GPUs, since when none is open; a reserved one that is not open is reserved
- * no more. */
+/* Updates none_since after a change of open GPUs, and gives up the reserved GPU if it is not open any more. */
 static void naive_count_open(naive *s, double now)
 {
     bool any = false;
@@ -337,7 +337,7 @@ static bool naive_is_next(const naive *s, const naive_request *a, const naive_re
     return a->taken_on || a->tenant == b->tenant ? naive_before(a, b) : naive_tenant_is_next(s, a->tenant, b->tenant);
 }
 
-/* Lists all that wait or are to leave their GPU, in order; without confined ones that wait. */
+/* Lists the requests that wait or are to leave their GPU, in order, except confined ones that wait. */
 static int naive_line(naive *s, naive_request **line)
 {
     int n = 0;
@@ -355,7 +355,7 @@ static int naive_line(naive *s, naive_request **line)
 
 static void naive_step_aside(naive *s, double now, naive_request *r)
 {
-    naive_leave(s, r);
+    naive_leave_line(s, r);
     r->aside = now;
     r->aside_serial = ++s->n_asides;
 }
@@ -465,7 +465,7 @@ static void naive_fill(naive *s, double now)
 {
     for (naive_request *r; (r = naive_to_call_back(s)); r->aside = -1)
         if (!r->taken_on)
-            naive_join(s, r);
+            naive_join_line(s, r);
     do {
         naive_serve_confined(s, now);
         while (naive_serve(s, now))
@@ -486,7 +486,7 @@ static void naive_drop(naive *s, naive_request *r)
 {
     if (r->gpu >= 0)
         naive_send(s, r->gpu, false, r);
-    naive_leave(s, r);
+    naive_leave_line(s, r);
     r->id = 0;
 }
 
@@ -537,14 +537,14 @@ void naive_submit(naive *s, double now, int frontend, const submission *w)
     if (same || w->n_prompt < 1 || w->n_tokens < w->n_prompt || w->max_tokens < (w->n_to_score ? 0 : 1) ||
         w->n_to_score >= w->n_prompt || w->n_scored > w->n_to_score ||
         (w->n_tokens > w->n_prompt && w->n_scored < w->n_to_score)) {
-        say_end(&s->said, w->id, frontend, END_FAILED);
+        command_words_end(&s->said, w->id, frontend, END_FAILED);
         if (same && same->frontend == frontend)
             naive_drop(s, same);
         naive_fill(s, now);
         return;
     }
     if (naive_knows(s, now, w)) {
-        say_end(&s->said, w->id, frontend, END_KILLS_WORKERS);
+        command_words_end(&s->said, w->id, frontend, END_KILLS_WORKERS);
         naive_fill(s, now);
         return;
     }
@@ -580,7 +580,7 @@ void naive_submit(naive *s, double now, int frontend, const submission *w)
         return;
     }
     if (!taken_on)
-        naive_join(s, r);
+        naive_join_line(s, r);
     naive_put_back(s, r);
     naive_fill(s, now);
     if (r->id && r->gpu < 0 && !taken_on && naive_one_too_many(s, r))
@@ -751,7 +751,7 @@ static bool naive_tokens(naive *s, int gpu, const report_tokens *t)
         r->was_confined |= r->confined;
         r->suspect = r->confined = false;
     }
-    say_tokens(&s->said, r->id, r->frontend, t->index, t->token, t->n);
+    command_words_tokens(&s->said, r->id, r->frontend, t->index, t->token, t->n);
     return true;
 }
 
@@ -822,7 +822,8 @@ static bool naive_worth(const naive *s, int gpu, double now)
     return tokens / s->opt.prefill_rate <= longest * s->opt.step_time;
 }
 
-/* Moves all of a GPU's requests to GPUs that stood above it: tried on a copy, which is kept if all fit. */
+/* Moves all of a GPU's requests to GPUs that stood above it. It is tried on a copy of everything, which is kept if all
+ * fit. */
 static void naive_empty(naive *s, int gpu, double now)
 {
     naive *copy = malloc(sizeof *copy);

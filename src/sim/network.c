@@ -31,7 +31,7 @@ typedef struct {
     bool mute;         /* what it writes goes nowhere */
     bool noisy;        /* a bit of its next delivery is flipped */
     bool unheard;      /* mute, and what it writes stays in out: nobody acknowledges it */
-    bool mourned;      /* its process has died, and out was truncated already */
+    bool owner_died;   /* its process has died, and out was truncated already */
 } end;
 
 struct connection {
@@ -289,7 +289,7 @@ static void finish(net_stream *s)
     close_out(e);
 }
 
-/* Drops a random rest of what was written and has not arrived. */
+/* Drops a random suffix of what was written and has not arrived. */
 static void truncate_out(end *e)
 {
     if (e->out.len > 0)
@@ -301,7 +301,7 @@ static void free_end(net_stream *s)
 {
     end *e = (end *)s;
     connection *c = e->of;
-    if (!e->mourned && e->in.len > 0 && world_chance(c->in->w, CHANCE_NETWORK, 0.5))
+    if (!e->owner_died && e->in.len > 0 && world_chance(c->in->w, CHANCE_NETWORK, 0.5))
         truncate_out(e);
     e->at = NULL;
     e->base.events = (stream_events){0};
@@ -484,13 +484,13 @@ void sim_network_isolate(sim_network *n, const sim_process *p, double seconds)
             cut(c, CUT_SILENT);
 }
 
-void sim_network_mourn(sim_network *n, const sim_process *p, bool silent)
+void sim_network_process_died(sim_network *n, const sim_process *p, bool silent)
 {
     for (connection *c = n->all; c; c = c->next)
         for (int i = 0; i < 2; i++) {
             if (c->end[i].at != p)
                 continue;
-            c->end[i].mourned = true;
+            c->end[i].owner_died = true;
             truncate_out(&c->end[i]);
             if (silent)
                 go_mute(&c->end[i]);

@@ -21,7 +21,7 @@ typedef struct {
 
 typedef enum {
     CUT_RESET,  /* both sides learn of it soon; part of what was under way arrives */
-    CUT_SILENT, /* nothing arrives any more, and nobody is told */
+    CUT_SILENT, /* a black hole: nothing arrives any more, and nobody is told */
     CUT_HALF,   /* the same in one direction */
     CUT_STALL,  /* nothing arrives for some seconds, then all of it */
     CUT_SLOW,   /* one side reads a few bytes at a time for some seconds */
@@ -44,7 +44,8 @@ bool sim_network_cut_newest(sim_network *n, const sim_process *dialed, network_c
 /* Partitions a process from all others for so many seconds; its connections go silent for good. */
 void sim_network_isolate(sim_network *n, const sim_process *p, double seconds);
 
-/* Notes that a process has just died; its streams are about to be freed. silent: as if its host had lost power. */
-void sim_network_mourn(sim_network *n, const sim_process *p, bool silent);
+/* Notes that a process has just died, before its streams are freed. silent: nobody is told, as if its host had lost
+ * power. */
+void sim_network_process_died(sim_network *n, const sim_process *p, bool silent);
 
 #endif

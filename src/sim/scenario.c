@@ -1,5 +1,5 @@
-/* story.c - see story.h */
-#include "sim/story.h"
+/* scenario.c - see scenario.h */
+#include "sim/scenario.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "sim/excuses.h"
-#include "sim/setting.h"
+#include "sim/allowed_errors.h"
+#include "sim/scenario_setup.h"
 
 enum { MOST_TASKS = 500000 };
 static const double MOST_SECONDS = 400, /* after the last fault, until all have their answers */
@@ -17,30 +17,30 @@ static const double MOST_SECONDS = 400, /* after the last fault, until all have 
     LATE_REST = 5,  /* the same when no link is lost */
     LATE_LEAVE = 1; /* late clients that leave do so within this time */
 
-typedef struct story story;
+typedef struct scenario scenario;
 
-/* Something that happens at its time: a client comes, a client leaves, a fault. */
+/* A planned event: a client comes, a client leaves, an adapter is published, a fault. */
 typedef struct {
-    story *in;
+    scenario *in;
     int number;
     sim_task task;
-} happening;
+} scenario_event;
 
-struct story {
+struct scenario {
     cluster c;
     double begin, seconds; /* in which faults happen and early clients come */
     fault_list faults;
-    setting set;
-    happening *event; /* [n_events] */
+    scenario_setup set;
+    scenario_event *event; /* [n_events] */
     int n_events;
 };
 
-static uint64_t draw(story *s, chance c, uint64_t below)
+static uint64_t draw(scenario *s, chance c, uint64_t below)
 {
     return world_draw(&s->c.w, c, below);
 }
 
-static bool often(story *s, chance c, double share)
+static bool often(scenario *s, chance c, double share)
 {
     return world_chance(&s->c.w, c, share);
 }
@@ -49,7 +49,7 @@ static bool often(story *s, chance c, double share)
 
 static void on_arrival(void *ctx)
 {
-    happening *h = ctx;
+    scenario_event *h = ctx;
     cluster *c = &h->in->c;
     client *q = &c->client[h->number];
     front_member *f = &c->front[q->frontend];
@@ -63,7 +63,7 @@ static void on_arrival(void *ctx)
 
 static void on_departure(void *ctx)
 {
-    happening *h = ctx;
+    scenario_event *h = ctx;
     cluster *c = &h->in->c;
     client *q = &c->client[h->number];
     if (q->state == CLIENT_LIVE)
@@ -72,28 +72,28 @@ static void on_departure(void *ctx)
 
 static void on_fault(void *ctx)
 {
-    happening *h = ctx;
+    scenario_event *h = ctx;
     fault_inject(&h->in->faults.fault[h->number], &h->in->c);
 }
 
 /* Puts an adapter's files on all disks. */
 static void on_published(void *ctx)
 {
-    happening *h = ctx;
+    scenario_event *h = ctx;
     world_say(&h->in->c.w, "%s is published", sim_adapter_name(h->number));
     for (int i = 0; i < h->in->c.n_machines; i++)
         cluster_set_file(&h->in->c, i, h->number, FILE_FINE);
 }
 
-static void plan(story *s, void (*run)(void *ctx), int number, double at)
+static void plan(scenario *s, void (*run)(void *ctx), int number, double at)
 {
-    happening *h = &s->event[s->n_events++];
-    *h = (happening){.in = s, .number = number, .task = {.run = run, .ctx = h}};
+    scenario_event *h = &s->event[s->n_events++];
+    *h = (scenario_event){.in = s, .number = number, .task = {.run = run, .ctx = h}};
     world_plan(&s->c.w, &h->task, at);
 }
 
 /* Returns the seconds that a message may take, with this network and these faults. */
-static double most_lateness(const story *s)
+static double most_lateness(const scenario *s)
 {
     double seconds = s->set.choppy ? 12 : 2;
     for (int i = 0; i < s->faults.n; i++)
@@ -103,18 +103,18 @@ static double most_lateness(const story *s)
 }
 
 /* Has an adapter appear on the disks late, when clients may have asked for it. */
-static void publish_late(story *s, int adapter)
+static void publish_late(scenario *s, int adapter)
 {
     for (int i = 0; i < s->c.n_machines; i++)
         cluster_set_file(&s->c, i, adapter, FILE_MISSING);
     plan(s, on_published, adapter, world_uniform(&s->c.w, CHANCE_CLUSTER, 0, s->seconds));
 }
 
-static void make_story(story *s, const fault_mask *without)
+static void make_scenario(scenario *s, const fault_mask *without)
 {
     cluster *k = &s->c;
     const chance c = CHANCE_REQUESTS;
-    s->event = XNEW_ARRAY(happening, (size_t)(2 * k->n_clients + s->faults.n + 1));
+    s->event = XNEW_ARRAY(scenario_event, (size_t)(2 * k->n_clients + s->faults.n + 1));
     if (often(s, CHANCE_CLUSTER, 0.4))
         publish_late(s, (int)draw(s, CHANCE_CLUSTER, N_ADAPTERS));
     double within = often(s, c, 0.2) ? 0.5 : s->seconds; /* all at once, or one after the other */
@@ -131,13 +131,13 @@ static void make_story(story *s, const fault_mask *without)
 
 /* Repairs the cluster after the last fault: disks are whole and all the same, but for an adapter that stays missing.
  * Clocks stay wrong. */
-static void heal(story *s)
+static void heal(scenario *s)
 {
     sim_network_stop_noise(s->c.w.net);
-    cluster_doom(&s->c.sched.m, 0);
+    cluster_crash_after(&s->c.sched.m, 0);
     for (int i = 0; i < s->c.n_machines; i++) {
         sim_machine *m = &s->c.run[i].machine;
-        cluster_doom(&s->c.run[i].m, 0);
+        cluster_crash_after(&s->c.run[i].m, 0);
         m->disk_slow = 1;
         m->starts_fail_until = m->kills_until = 0;
         for (int a = 0; a < N_ADAPTERS; a++) {
@@ -149,7 +149,7 @@ static void heal(story *s)
                 sim_worker_slow(m->worker[k], 1);
     }
     for (int i = 0; i < s->c.n_fronts; i++) {
-        cluster_doom(&s->c.front[i].m, 0);
+        cluster_crash_after(&s->c.front[i].m, 0);
         for (int a = 0; a < N_ADAPTERS; a++)
             cluster_set_content(&s->c, i, a, s->c.newest[a]);
     }
@@ -157,19 +157,19 @@ static void heal(story *s)
 
 /* What clients were told. */
 
-static void check_error(story *s, client *q)
+static void check_error(scenario *s, client *q)
 {
-    if (!excuse_is_good(&s->c, q))
+    if (!error_is_allowed(&s->c, q))
         world_violate(&s->c.w, "client %d got error %d \"%s\" after %zu tokens%s", q->number, q->status, q->error,
                       q->text[0].len, q->comes_late ? ", when everything was in order" : "");
     s->c.counts.refused++;
     s->c.counts.innocents += strcmp(q->error, "worker_died") == 0 && !q->request.is_killer;
 }
 
-static void check_client(story *s, client *q)
+static void check_client(scenario *s, client *q)
 {
     if (q->state == CLIENT_ANSWERED && !*q->error) {
-        client_check_answer(q, excuse_for_end(&s->c, q));
+        client_check_answer(q, short_output_is_allowed(&s->c, q));
         s->c.counts.finished++;
     } else {
         client_check_part(q);
@@ -181,7 +181,7 @@ static void check_client(story *s, client *q)
 }
 
 /* Returns a client of these numbers that waits or is to come, or NULL. */
-static client *find_unanswered(story *s, int from, int to)
+static client *find_unanswered(scenario *s, int from, int to)
 {
     for (int i = from; i < to; i++)
         if (s->c.client[i].state <= CLIENT_LIVE)
@@ -189,8 +189,8 @@ static client *find_unanswered(story *s, int from, int to)
     return NULL;
 }
 
-/* Runs one task more, and checks. Returns whether nothing is wrong so far. */
-static bool go_on(story *s)
+/* Runs one more task and checks the cluster. Returns whether nothing is wrong so far. */
+static bool go_on(scenario *s)
 {
     world *w = &s->c.w;
     if (w->violation.len)
@@ -198,19 +198,19 @@ static bool go_on(story *s)
     CHECK(world_run_next(w));
     if (w->n_run > MOST_TASKS)
         world_violate(w, "%d tasks, and no end of it", MOST_TASKS);
-    cluster_end_doomed(&s->c);
+    cluster_crash_due(&s->c);
     cluster_settle(&s->c);
     return !w->violation.len;
 }
 
-static void rest(story *s, double seconds)
+static void rest(scenario *s, double seconds)
 {
     for (double until = s->c.w.now + seconds; s->c.w.now < until && go_on(s);) {
     }
 }
 
 /* Runs until the clients of these numbers have their answers, and checks these. */
-static void wait_for_answers(story *s, int from, int to)
+static void wait_for_answers(scenario *s, int from, int to)
 {
     double latest = s->c.w.now + MOST_SECONDS;
     for (const client *q; (q = find_unanswered(s, from, to)) && go_on(s);)
@@ -221,7 +221,7 @@ static void wait_for_answers(story *s, int from, int to)
         check_client(s, &s->c.client[i]);
 }
 
-static void wait_until_whole(story *s)
+static void wait_until_whole(scenario *s)
 {
     double latest = s->c.w.now + MOST_SECONDS;
     while (!cluster_is_whole(&s->c) && go_on(s))
@@ -230,7 +230,7 @@ static void wait_until_whole(story *s)
 }
 
 /* Has new clients come when everything is in order again: what happened before must not affect them. */
-static void have_late_clients(story *s)
+static void have_late_clients(scenario *s)
 {
     for (int i = s->set.n_early; i < s->c.n_clients; i++) {
         plan(s, on_arrival, i, 0);
@@ -244,7 +244,7 @@ static void have_late_clients(story *s)
 }
 
 /* Drains all machines at last; with nothing to do they end at once. */
-static void drain_all(story *s)
+static void drain_all(scenario *s)
 {
     bool over = false;
     for (int i = 0; i < s->c.n_machines; i++)
@@ -256,7 +256,7 @@ static void drain_all(story *s)
     }
 }
 
-static void play(story *s)
+static void play(scenario *s)
 {
     double quiet_at = s->begin + s->seconds;
     while (s->c.w.now < quiet_at && go_on(s)) {
@@ -276,7 +276,7 @@ static void play(story *s)
         drain_all(s);
 }
 
-static void tear_down(story *s)
+static void tear_down(scenario *s)
 {
     cluster_stop(&s->c);
     for (int i = 0; i < s->n_events; i++)
@@ -289,7 +289,7 @@ static void tear_down(story *s)
     free(s);
 }
 
-static bool has_noise(const story *s)
+static bool has_noise(const scenario *s)
 {
     if (s->set.noisy)
         return true;
@@ -303,7 +303,7 @@ static bool has_noise(const story *s)
  * all others speak the same protocol and know the secret, unless noise flips a bit. */
 static void on_log_line(void *ctx, const char *text)
 {
-    story *s = ctx;
+    scenario *s = ctx;
     world *w = &s->c.w;
     bool of_stranger = strstr(text, STRANGER) || (w->speaker && strcmp(w->speaker, STRANGER) == 0);
     world_say(w, "%s", text);
@@ -311,7 +311,7 @@ static void on_log_line(void *ctx, const char *text)
         world_violate(w, "%s", text);
 }
 
-static void add_counts(story_stats *t, const story *s)
+static void add_counts(scenario_stats *t, const scenario *s)
 {
     const cluster_counts *c = &s->c.counts;
     t->tasks += s->c.w.n_run;
@@ -330,24 +330,24 @@ static void add_counts(story_stats *t, const story *s)
 }
 
 /* Draws the cluster, its faults and its clients from the seed. */
-static story *story_new(uint64_t seed, bool trace)
+static scenario *scenario_new(uint64_t seed, bool trace)
 {
-    story *s = XNEW(story);
+    scenario *s = XNEW(scenario);
     world *w = &s->c.w;
     world_init(w, seed, trace);
     s->set.c = &s->c;
-    setting_draw_cluster(&s->set);
+    scenario_setup_draw_cluster(&s->set);
     s->begin = w->now;
     s->seconds = world_uniform(w, CHANCE_CLUSTER, 2, 10);
     faults_draw(&s->faults, w, s->seconds, s->set.uneven ? FAULT_DRAIN : (fault_kind)draw(s, CHANCE_FAULTS, N_FAULTS));
     s->c.submitted.lateness = most_lateness(s);
-    setting_draw_clients(&s->set);
+    scenario_setup_draw_clients(&s->set);
     return s;
 }
 
-void story_print_faults(uint64_t seed, const fault_mask *without)
+void scenario_print_faults(uint64_t seed, const fault_mask *without)
 {
-    story *s = story_new(seed, false);
+    scenario *s = scenario_new(seed, false);
     char text[100];
     for (int i = 0; i < s->faults.n; i++)
         if (!without->out[i]) {
@@ -357,13 +357,13 @@ void story_print_faults(uint64_t seed, const fault_mask *without)
     tear_down(s);
 }
 
-int story_run(uint64_t seed, const fault_mask *without, bool trace, story_stats *stats, buf *violation)
+int scenario_run(uint64_t seed, const fault_mask *without, bool trace, scenario_stats *stats, buf *violation)
 {
-    story *s = story_new(seed, trace);
+    scenario *s = scenario_new(seed, trace);
     world *w = &s->c.w;
     log_set_sink(on_log_line, s);
     log_set_level(trace ? LOG_INFO : LOG_WARN);
-    make_story(s, without);
+    make_scenario(s, without);
     world_say(w, "%d frontends, %d machines of %d workers, batch %d, %d pages of %d, %d slots; %d clients, %d faults",
               s->c.n_fronts, s->c.n_machines, s->c.run[0].n_workers, s->c.run[0].machine.max_batch,
               s->c.run[0].machine.n_pages, s->c.run[0].machine.page_len, s->c.run[0].machine.n_slots, s->c.n_clients,

@@ -1,7 +1,7 @@
-/* setting.c - see setting.h
+/* scenario_setup.c - see scenario_setup.h
  *
  * Each draw is a statement of its own: C does not define the order of several within one initializer. */
-#include "sim/setting.h"
+#include "sim/scenario_setup.h"
 
 #include <stdio.h>
 
@@ -10,17 +10,17 @@
 
 enum { MOST_CLIENTS = 40 };
 
-static uint64_t draw(setting *s, chance c, uint64_t below)
+static uint64_t draw(scenario_setup *s, chance c, uint64_t below)
 {
     return world_draw(&s->c->w, c, below);
 }
 
-static bool often(setting *s, chance c, double share)
+static bool often(scenario_setup *s, chance c, double share)
 {
     return world_chance(&s->c->w, c, share);
 }
 
-static void make_machine(setting *s, int i, const sim_machine *like)
+static void make_machine(scenario_setup *s, int i, const sim_machine *like)
 {
     sim_machine *m = &s->c->run[i].machine;
     *m = *like;
@@ -28,7 +28,7 @@ static void make_machine(setting *s, int i, const sim_machine *like)
         m->disk[a] = (disk_file){s->c->newest[a], FILE_FINE};
 }
 
-static sim_machine draw_machine(setting *s)
+static sim_machine draw_machine(scenario_setup *s)
 {
     world *w = &s->c->w;
     const chance c = CHANCE_CLUSTER;
@@ -52,7 +52,7 @@ static sim_machine draw_machine(setting *s)
     return m;
 }
 
-static void make_machines(setting *s)
+static void make_machines(scenario_setup *s)
 {
     const chance c = CHANCE_CLUSTER;
     s->uneven = often(s, c, 0.1);
@@ -70,7 +70,7 @@ static void make_machines(setting *s)
     s->c->run[0].machine.n_pages += s->uneven ? 60 : 0;
 }
 
-static sim_network_conditions draw_conditions(setting *s)
+static sim_network_conditions draw_conditions(scenario_setup *s)
 {
     const chance c = CHANCE_CLUSTER;
     sim_network_conditions w;
@@ -83,8 +83,8 @@ static sim_network_conditions draw_conditions(setting *s)
     return w;
 }
 
-/* Half of the stories have tenants. */
-static void draw_tenants(setting *s)
+/* Half of the scenarios have tenants. */
+static void draw_tenants(scenario_setup *s)
 {
     const chance c = CHANCE_TENANTS;
     s->c->n_tenants = often(s, c, 0.5) ? 2 + (int)draw(s, c, MOST_TENANTS - 1) : 0;
@@ -94,7 +94,7 @@ static void draw_tenants(setting *s)
     }
 }
 
-void setting_draw_cluster(setting *s)
+void scenario_setup_draw_cluster(scenario_setup *s)
 {
     cluster *k = s->c;
     world *w = &k->w;
@@ -135,7 +135,7 @@ void setting_draw_cluster(setting *s)
 }
 
 /* Draws a client's tenant and priority; the first tenant has most of the clients. */
-static void draw_asker(setting *s, client_request *q)
+static void draw_asker(scenario_setup *s, client_request *q)
 {
     const chance c = CHANCE_TENANTS;
     int n = s->c->n_tenants;
@@ -144,14 +144,14 @@ static void draw_asker(setting *s, client_request *q)
 }
 
 /* Draws a request: prompt and output have up to `most` tokens together; large: it may outgrow every GPU. */
-static void draw_request(setting *s, client_request *q, int most, bool killers, bool large)
+static void draw_request(scenario_setup *s, client_request *q, int most, bool killers, bool large)
 {
     const chance c = CHANCE_REQUESTS;
     most = large ? most + 6 : most;
     most = most < TOY_CONTEXT ? most : TOY_CONTEXT - 1;
     q->is_killer = killers && often(s, c, 0.08);
     q->n_prompt = 2 + (int)draw(s, c, (uint64_t)(often(s, c, s->uneven ? 0.5 : 0.2) ? most - 3 : most / 2));
-    /* How many tokens it begins with as others do. */
+    /* The length of a prefix that it shares with other requests. */
     int n_common = often(s, c, 0.4) ? (int)draw(s, c, (uint64_t)q->n_prompt + 1) : 0;
     for (int i = 0; i < q->n_prompt; i++)
         q->prompt[i] = i < n_common ? 'a' + i % 26 : ' ' + 1 + (int)draw(s, c, 90);
@@ -180,7 +180,7 @@ static void draw_request(setting *s, client_request *q, int most, bool killers, 
 }
 
 /* Makes late client i: the first ones ask the base and each adapter; the others ask for much and leave. */
-static void make_late_client(setting *s, client *q, int i)
+static void make_late_client(scenario_setup *s, client *q, int i)
 {
     int most = cluster_capacity(s->c) - 1;
     q->comes_late = true;
@@ -188,7 +188,7 @@ static void make_late_client(setting *s, client *q, int i)
     q->request.adapter = i <= N_ADAPTERS ? i - 1 : q->request.adapter;
 }
 
-void setting_draw_clients(setting *s)
+void scenario_setup_draw_clients(scenario_setup *s)
 {
     cluster *k = s->c;
     const chance c = CHANCE_REQUESTS;

@@ -1,7 +1,7 @@
 /* seeds.c - see seeds.h
  *
  * Seeds run in a child process: a seed that aborts, by a CHECK, or does not end, is a failure like any other, and a new
- * child goes on with the next one. A story that fails is run again with fewer faults (shrinking): first the shortest
+ * child goes on with the next one. A scenario that fails is run again with fewer faults (shrinking): first the shortest
  * prefix of the faults that still fails, then without each fault that is not needed. */
 #include "sim/seeds.h"
 
@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "sim/story.h"
+#include "sim/scenario.h"
 
 enum { MOST_FAILURES = 10, MOST_SECONDS_OF_A_SEED = 60 };
 
@@ -26,7 +26,7 @@ typedef struct {
     bool failed;  /* the last seed did, by a violation */
     int n_faults; /* of that seed */
     char violation[400];
-    story_stats stats;
+    scenario_stats stats;
 } progress;
 
 typedef struct {
@@ -43,7 +43,7 @@ static void show_progress(const progress *p, range *r)
             (unsigned long long)r->opt->last);
 }
 
-/* Limits CPU time, as the machine may be busy, and, more generously, wall time, in case a story blocks. */
+/* Limits CPU time, as the machine may be busy, and, more generously, wall time, in case a scenario blocks. */
 static void limit_time(void)
 {
     const struct itimerval most = {.it_value.tv_sec = MOST_SECONDS_OF_A_SEED};
@@ -57,7 +57,7 @@ static void run_one(progress *p, uint64_t seed, const fault_mask *without, bool 
     p->seed = seed;
     p->failed = false;
     limit_time();
-    p->n_faults = story_run(seed, without, trace, &p->stats, &violation);
+    p->n_faults = scenario_run(seed, without, trace, &p->stats, &violation);
     p->n_done++;
     p->failed = violation.len > 0;
     snprintf(p->violation, sizeof p->violation, "%s", violation.len ? violation.data : "");
@@ -133,7 +133,7 @@ static void say_needed_faults(progress *p, uint64_t seed)
     shrink(p, seed, p->n_faults, &m);
     printf("    it takes no more than these faults:\n");
     fflush(stdout);
-    story_print_faults(seed, &m);
+    scenario_print_faults(seed, &m);
     *p = before;
 }
 
@@ -148,7 +148,7 @@ static void say_failed(progress *p, bool only_first)
 
 static void summarise(const progress *p, int n_failed, double seconds)
 {
-    const story_stats *t = &p->stats;
+    const scenario_stats *t = &p->stats;
     const cluster_counts *c = &t->counts;
     printf("%llu seeds, %d failed, in %.1f s: %llu tasks, %llu faults, %llu clients (%llu answered, %llu refused, %llu "
            "left, %llu requests ended "

@@ -1,4 +1,4 @@
-/* seeds.h - `punica simulate --faults`: runs many stories, and shrinks the faults of each that fails */
+/* seeds.h - `punica simulate --faults`: runs many scenarios, and shrinks the faults of each that fails */
 #ifndef PUNICA_SIM_SEEDS_H
 #define PUNICA_SIM_SEEDS_H
 
@@ -8,7 +8,7 @@
 typedef struct {
     uint64_t first, last;
     double seconds;  /* after so many no further seed is begun; 0: no limit */
-    bool trace;      /* print the stories as they happen */
+    bool trace;      /* print the scenarios as they happen */
     bool only_first; /* end with the first that fails, and do not shrink it */
 } seeds_options;
 

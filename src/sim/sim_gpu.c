@@ -134,11 +134,11 @@ void sim_gpu_cancel(sim_gpu *g, int id, uint32_t attempt)
 }
 
 /* Returns all n tokens that a request may come to have; owned by the caller. */
-static int *write_tokens(const sim_arrival *says, int n)
+static int *write_tokens(const sim_arrival *arrival, int n)
 {
     int *token = XNEW_ARRAY(int, (size_t)n);
     for (int i = 0; i < n; i++)
-        token[i] = sim_arrival_token(says, i);
+        token[i] = sim_arrival_token(arrival, i);
     return token;
 }
 
@@ -156,7 +156,7 @@ static void add_row(sim_gpu *g, const sim_request *q)
     snprintf(r->adapter_name, sizeof r->adapter_name, "%d", q->adapter);
     r->item.adapter = r->adapter_name;
     r->item.root = (kv_key){{(uint64_t)q->adapter + 1, 0}};
-    r->item.token = q->says ? write_tokens(q->says, r->item.limit) : NULL;
+    r->item.token = q->arrival ? write_tokens(q->arrival, r->item.limit) : NULL;
     admission_add(g->admission, &r->item);
 }
 

@@ -13,15 +13,14 @@ typedef struct {
     int id; /* lower is older */
     int adapter;
     uint32_t attempt;
-    int n_tokens, n_output; /* so far, in all attempts; n_tokens: with the prompt */
-    int n_total;            /* tokens of output when it ends */
-    const sim_arrival
-        *says; /* borrowed while it is on the GPU: its tokens, for the prefix cache; NULL: they are only counted */
+    int n_tokens, n_output;     /* so far, in all attempts; n_tokens: with the prompt */
+    int n_total;                /* tokens of output when it ends */
+    const sim_arrival *arrival; /* its tokens, for the prefix cache; borrowed while on the GPU; NULL: only counted */
 } sim_request;
 
 typedef struct sim_gpu sim_gpu;
 
-/* GPUs that were idle and have been sent a command since. */
+/* The GPUs that were idle and have been sent a command since. */
 typedef struct {
     int *gpu;
     int n;

@@ -1,4 +1,4 @@
-/* sim_loaders.c - see sim_loaders.h. A job runs, all at once, when its time is over. */
+/* sim_loaders.c - see sim_loaders.h. A job's function runs when the job's time is over. */
 #include "sim/sim_loaders.h"
 
 #include <stdlib.h>

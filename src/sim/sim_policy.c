@@ -37,7 +37,7 @@ static void add_to_gpu(policy *p, int gpu, int request, uint32_t attempt, int n_
                                                   .n_tokens = w->prompt_len + n_output,
                                                   .n_output = n_output,
                                                   .n_total = w->gen_len,
-                                                  .says = p->setup.has_cache ? &p->setup.request[request] : NULL});
+                                                  .arrival = p->setup.has_cache ? &p->setup.request[request] : NULL});
 }
 
 static void obey(void *ctx, const command *c)

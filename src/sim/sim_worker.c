@@ -28,7 +28,7 @@ struct sim_worker {
     worker *w; /* NULL: the model is being loaded, or it is dead */
     sim_loaders loaders;
     message_list in, out;
-    sim_task round, step, delivery, notice;
+    sim_task round, step, delivery, reaping;
     bool in_step, hung;
     double slow;
     double held_until; /* until then it may be silent */
@@ -148,8 +148,8 @@ static void stop_all(sim_worker *w)
         w->on->worker[w->gpu] = NULL;
 }
 
-/* Tells the runner of the end, after what the worker had written. */
-static void on_notice(void *ctx)
+/* Has the runner reap the dead worker, after it has read all that the worker had written. */
+static void on_reaped(void *ctx)
 {
     sim_worker *w = ctx;
     world_cancel(w->self.in, &w->delivery);
@@ -165,7 +165,7 @@ static void die(sim_worker *w, const char *why, bool from_outside)
     w->from_outside = from_outside;
     world_say(w->self.in, "%s ends: %s", w->self.name, why);
     stop_all(w);
-    world_plan(w->self.in, &w->notice, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.05));
+    world_plan(w->self.in, &w->reaping, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.05));
 }
 
 /* A round of its loop: commands, a step, its report. */
@@ -314,7 +314,7 @@ static void free_worker(process *p)
     if (!w->self.dead)
         stop_all(w);
     world_cancel(w->self.in, &w->delivery);
-    world_cancel(w->self.in, &w->notice);
+    world_cancel(w->self.in, &w->reaping);
     buf_free(&w->out.bytes);
     free(w);
 }
@@ -338,7 +338,7 @@ static process *start(void *ctx, char *const argv[], const process_events *event
     w->round = (sim_task){.of = &w->self, .run = on_ready, .ctx = w};
     w->step = (sim_task){.of = &w->self, .run = on_step, .ctx = w};
     w->delivery = (sim_task){.of = m->runner, .run = on_delivery, .ctx = w};
-    w->notice = (sim_task){.of = m->runner, .run = on_notice, .ctx = w};
+    w->reaping = (sim_task){.of = m->runner, .run = on_reaped, .ctx = w};
     m->worker[w->gpu] = w;
     plan_round(w, world_uniform(w->self.in, CHANCE_WORKERS, 0.05, 1));
     return &w->base;

@@ -27,9 +27,9 @@ typedef struct {
     char name[24];
     int max_batch, n_pages, page_len, n_slots, prefill_rows;
     bool runs_ahead;
-    int host_pages; /* of the prefix cache in host memory */
-    int device_room,
-        n_images; /* most adapters in device memory (0: the device uses host memory), and images in host memory */
+    int host_pages;  /* of the prefix cache in host memory */
+    int device_room; /* most adapters in device memory; 0: the device uses host memory */
+    int n_images;    /* most images of adapters in host memory */
     double step_time, load_time;
     double itl_target;
     double disk_slow;         /* times slower than normal; 1: it is not */
@@ -51,10 +51,10 @@ void sim_worker_hang(sim_worker *w);               /* for ever */
 void sim_worker_slow(sim_worker *w, double times); /* 1: normal */
 void sim_worker_stop(sim_worker *w, double seconds);
 
-/* Returns whether it holds nothing: no request, no page, no message. */
+/* Returns whether the worker holds nothing: no request, no page, no message. */
 bool sim_worker_is_empty(const sim_worker *w);
 
-/* Returns whether it may be silent: it hangs, is stopped or slow. */
+/* Returns whether the worker may be silent: it hangs, is stopped or slow. */
 bool sim_worker_is_held(const sim_worker *w);
 
 /* Returns the tokens of a request that such a machine's worker can hold. */

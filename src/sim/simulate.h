@@ -1,9 +1,9 @@
 /* simulate.h - `punica simulate`: the paper's cluster experiment in virtual time
  *
  * Sixteen GPUs, one hour, a request rate that rises and falls: the real scheduler over a step-time model, and, with the
- * same arrivals, two policies to compare with: one spreads requests out, one gives each GPU one adapter at a time. With
- * turns, requests belong to conversations and GPUs have prefix caches; then a third one is the scheduler without its
- * memory of prefixes. */
+ * same arrivals, two baseline policies (sim_policy.h): one spreads requests out, one gives each GPU one adapter at a
+ * time. With turns, requests belong to conversations and GPUs have prefix caches; then a third baseline is the
+ * scheduler without its memory of prefixes. */
 #ifndef PUNICA_SIM_SIMULATE_H
 #define PUNICA_SIM_SIMULATE_H
 

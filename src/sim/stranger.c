@@ -55,7 +55,7 @@ void stranger_leave(stranger *s)
         return;
     world_cancel(s->p.in, &s->leaving);
     s->p.dead = true;
-    sim_network_mourn(s->p.in->net, &s->p, false);
+    sim_network_process_died(s->p.in->net, &s->p, false);
     link_free(s->link);
     s->link = NULL;
 }

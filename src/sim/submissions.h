@@ -9,15 +9,15 @@
 #include "scheduler/scheduler.h"
 
 typedef struct {
-    uint64_t id, tokens, tenant;
-    double came;
+    uint64_t id, tokens, tenant; /* tokens, tenant: hashes */
+    double came;                 /* when it was first submitted */
     int n_tokens, n_prompt;
-} submitted; /* tokens, tenant: hashes */
+} submitted;
 typedef struct {
     submitted *at;
     size_t n, cap;
-    double lateness;
-} submissions; /* lateness: seconds that a message may be late */
+    double lateness; /* seconds that a message may be late */
+} submissions;
 
 void submissions_deinit(submissions *l);
 

@@ -11,8 +11,8 @@
 enum { EOS_EVERY = 28 };              /* tokens, on average */
 static const uint64_t NOT_FINITE = 0; /* in place of a hash or a record */
 
-/* FIFO of batches of copies. One is done when it ends, so that whatever happened to its pages meanwhile shows.
- * size: [n] pieces of each batch; n_copied: pieces done ahead of their batch's end. */
+/* FIFO of batches of copies. A batch is copied only when it ends, so that whatever happened to its pages meanwhile
+ * shows. size: [n] pieces of each batch; n_copied: pieces that were copied ahead of their batch's end. */
 typedef struct {
     copy_piece *piece;
     size_t piece_cap;

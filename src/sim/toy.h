@@ -4,8 +4,8 @@
  * where each position records its token and the adapter it was computed with. The next token is a hash of all positions
  * of the sequence, read back from its pages, and of the seed; so a page that is lost, shared or overwritten, a token
  * left out or repeated, another adapter or seed all change the text that follows. A toy may run ahead of its host, as a
- * GPU does. Pages are copied between device and host when a copy ends, some polls after it began: what was written to
- * them meanwhile is copied, or overwritten.
+ * GPU does. A copy of pages between device and host takes effect only when it ends, some polls after it began: what was
+ * written to the pages meanwhile is copied, or overwritten.
  *
  * If a request has a penalty, the next token depends on which tokens were seen, and how often in the output, as the
  * engine says. There is no end token before min_tokens. With a grammar, only letters of the mask are drawn, and the end

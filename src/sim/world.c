@@ -195,7 +195,7 @@ void sim_process_init(sim_process *p, world *w, const char *name, double skew)
 void sim_process_acted(sim_process *p)
 {
     if (p->n_acts_left > 0 && --p->n_acts_left == 0)
-        p->in->doomed = p;
+        p->in->crash_due = p;
 }
 
 void sim_process_stop(sim_process *p, double seconds)

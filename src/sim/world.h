@@ -20,7 +20,7 @@
 typedef struct world world;
 typedef struct sim_process sim_process;
 
-/* Something that is due, embedded in what it is for. Zero-initialise, then set run and ctx. */
+/* A scheduled event, embedded in the object that it is for. Zero-initialise, then set run and ctx. */
 typedef struct {
     wait_item order; /* first: time, then number */
     bool planned;
@@ -29,7 +29,7 @@ typedef struct {
     void *ctx;
 } sim_task;
 
-/* What randomness is for. */
+/* The streams of random numbers, by purpose. */
 typedef enum {
     CHANCE_CLUSTER,
     CHANCE_REQUESTS,
@@ -48,7 +48,7 @@ struct sim_process {
     bool dead;
     double stopped_until; /* it is stopped until this time */
     double skew;          /* seconds its wall clock is ahead */
-    int n_acts_left;      /* pieces of its code that run before it crashes; 0: it is not to */
+    int n_acts_left;      /* entries into its code (tasks, calls) before it crashes; 0: it is not to */
 };
 
 struct world {
@@ -57,8 +57,8 @@ struct world {
     wait_queue due;
     uint64_t n_planned, n_run;
     bool trace;
-    const char *speaker;     /* name of the process whose code runs; borrowed; NULL: the story itself */
-    sim_process *doomed;     /* borrowed: it has run its last act, and the caller of world_run_next() is to end it */
+    const char *speaker;     /* name of the process whose code runs; borrowed; NULL: the scenario itself */
+    sim_process *crash_due;  /* borrowed: after its last act; the caller of world_run_next() is to end it */
     buf violation;           /* the first */
     struct sim_network *net; /* network.h */
 };
@@ -71,7 +71,7 @@ uint64_t world_draw(world *w, chance c, uint64_t below);
 double world_uniform(world *w, chance c, double low, double high);
 bool world_chance(world *w, chance c, double share);
 
-/* Plans a task for so many seconds from now, instead of when it was planned before. */
+/* Schedules a task for so many seconds from now; if it was scheduled already, instead of then. */
 void world_plan(world *w, sim_task *t, double after);
 void world_cancel(world *w, sim_task *t); /* if it is planned */
 
@@ -82,14 +82,14 @@ bool world_run_next(world *w);
 void world_say(world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void world_violate(world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Begins a process, alive, whose wall clock is skew seconds ahead. The name is copied. */
+/* Makes p a live process whose wall clock is skew seconds ahead. The name is copied. */
 void sim_process_init(sim_process *p, world *w, const char *name, double skew);
 void sim_process_stop(sim_process *p, double seconds); /* as by SIGSTOP, and SIGCONT later */
 
 /* Counts an act of a process, after its code has run. */
 void sim_process_acted(sim_process *p);
 
-/* Evaluates f as that process: the log names it, and it counts as an act. */
+/* Evaluates f as code of process p: the trace names the process, and it counts as an act. */
 #define AS_PROCESS(p, f)                     \
     do {                                     \
         world *as_in = (p)->in;              \

@@ -24,7 +24,7 @@ static scheduler_options plain_options(void)
 static fixture *begin_with(scheduler_options o)
 {
     fixture *f = XNEW(fixture);
-    f->s = scheduler_new(&o, write_down, &f->said);
+    f->s = scheduler_new(&o, command_words_write, &f->said);
     scheduler_frontend_up(f->s, 0);
     scheduler_frontend_up(f->s, 1);
     return f;

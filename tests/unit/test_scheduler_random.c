@@ -45,7 +45,7 @@ static int draw(history *h, int n)
 static void pass_on(void *ctx, const command *c)
 {
     history *h = ctx;
-    write_down(&h->said, c);
+    command_words_write(&h->said, c);
     if (c->kind != COMMAND_ADD && c->kind != COMMAND_CANCEL)
         return;
     worker *w = &h->worker[c->gpu];
