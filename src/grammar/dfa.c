@@ -264,9 +264,9 @@ typedef struct {
     int n_bytes, n_calls;
     const nfa_edge **bytes, **calls;
     int cap_bytes, cap_calls;
-} leaving;
+} outgoing;
 
-static void gather(subset *s, int state, leaving *l)
+static void gather(subset *s, int state, outgoing *l)
 {
     l->n_bytes = l->n_calls = 0;
     for (int i = 0; i < s->state[state].n; i++)
@@ -284,7 +284,7 @@ static void gather(subset *s, int state, leaving *l)
 }
 
 /* Adds a state's arcs. Bytes between two cuts are on the same edges, so they lead to the same state. */
-static void add_arcs(subset *s, const leaving *l)
+static void add_arcs(subset *s, const outgoing *l)
 {
     bool cut[257] = {false};
     int last = -1; /* the arc before this piece, if it ends where this begins */
@@ -312,7 +312,7 @@ static void add_arcs(subset *s, const leaving *l)
     }
 }
 
-static void add_calls(subset *s, const leaving *l)
+static void add_calls(subset *s, const outgoing *l)
 {
     for (int i = 0; i < l->n_calls; i++) {
         int n = 0, rule = l->calls[i]->rule;
@@ -337,7 +337,7 @@ const dfa *nfa_determinise(build *b, const nfa *a, const bool *nullable)
     dfa *d = BUILD_NEW(b, dfa);
     subset s = {.b = b, .a = a, .d = d, .c = closure_new(b, a, nullable)};
     s.seed = BUILD_ARRAY(b, int, a->n_edges + 1);
-    leaving l = {0};
+    outgoing l = {0};
     close_over(&s.c, &a->start, 1);
     state_of_set(&s);
     for (int i = 0; i < d->n; i++) {
@@ -376,34 +376,34 @@ bool dfa_matches(const dfa *x, const char *text, size_t n)
 }
 
 /* Returns which states are live, [x->n]: can reach an accepting one. */
-static bool *living(build *b, const dfa *x)
+static bool *find_live(build *b, const dfa *x)
 {
-    bool *lives = BUILD_ARRAY(b, bool, x->n);
-    memcpy(lives, x->accepts, (size_t)x->n * sizeof *lives);
+    bool *live = BUILD_ARRAY(b, bool, x->n);
+    memcpy(live, x->accepts, (size_t)x->n * sizeof *live);
     for (bool more = true; more;) {
         more = false;
         for (int i = x->n - 1; i >= 0; i--) {
             build_step(b, 1 + x->arc_indptr[i + 1] - x->arc_indptr[i]);
-            for (int k = x->arc_indptr[i]; !lives[i] && k < x->arc_indptr[i + 1]; k++)
-                more = lives[i] = lives[x->arc[k].to];
+            for (int k = x->arc_indptr[i]; !live[i] && k < x->arc_indptr[i + 1]; k++)
+                more = live[i] = live[x->arc[k].to];
         }
     }
-    return lives;
+    return live;
 }
 
 bool dfa_is_empty(build *b, const dfa *x)
 {
-    return !living(b, x)[0];
+    return !find_live(b, x)[0];
 }
 
 /* Returns x without its dead states; state 0 stays, even if dead. */
 static const dfa *trim(build *b, const dfa *x)
 {
-    bool *lives = living(b, x);
+    bool *live = find_live(b, x);
     int *number = BUILD_ARRAY(b, int, x->n), n = 0, arcs = 0;
-    lives[0] = true;
+    live[0] = true;
     for (int i = 0; i < x->n; i++)
-        number[i] = lives[i] ? n++ : -1;
+        number[i] = live[i] ? n++ : -1;
     dfa *d = BUILD_NEW(b, dfa);
     *d = (dfa){.n = n,
                .arc_indptr = BUILD_ARRAY(b, int, n + 1),
@@ -411,11 +411,11 @@ static const dfa *trim(build *b, const dfa *x)
                .call_indptr = BUILD_ARRAY(b, int, n + 1),
                .accepts = BUILD_ARRAY(b, bool, n)};
     for (int i = 0; i < x->n; i++) {
-        if (!lives[i])
+        if (!live[i])
             continue;
         d->accepts[number[i]] = x->accepts[i];
         for (int k = x->arc_indptr[i]; k < x->arc_indptr[i + 1]; k++)
-            if (lives[x->arc[k].to])
+            if (live[x->arc[k].to])
                 d->arc[arcs++] = (dfa_arc){x->arc[k].lo, x->arc[k].hi, number[x->arc[k].to]};
         d->arc_indptr[number[i] + 1] = arcs;
     }

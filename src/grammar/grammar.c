@@ -65,27 +65,27 @@ typedef struct {
     build *b;
     const dfa **of;
     int n, n_states, *base;
-    bool *lives;
+    bool *live;
 } network;
 
 /* A state is live if it accepts, or leads to a live one by a byte or by a call of a rule whose start is live. */
-static bool state_lives(const network *w, int rule, int i)
+static bool is_live(const network *w, int rule, int i)
 {
     const dfa *d = w->of[rule];
     if (d->accepts[i])
         return true;
     for (int k = d->arc_indptr[i]; k < d->arc_indptr[i + 1]; k++)
-        if (w->lives[w->base[rule] + d->arc[k].to])
+        if (w->live[w->base[rule] + d->arc[k].to])
             return true;
     for (int k = d->call_indptr[i]; k < d->call_indptr[i + 1]; k++)
-        if (w->lives[w->base[rule] + d->call[k].to] && w->lives[w->base[d->call[k].rule]])
+        if (w->live[w->base[rule] + d->call[k].to] && w->live[w->base[d->call[k].rule]])
             return true;
     return false;
 }
 
-static void find_living(network *w)
+static void find_live(network *w)
 {
-    w->lives = BUILD_ARRAY(w->b, bool, w->n_states);
+    w->live = BUILD_ARRAY(w->b, bool, w->n_states);
     for (bool more = true; more;) {
         more = false;
         for (int r = w->n - 1; r >= 0; r--)
@@ -93,8 +93,8 @@ static void find_living(network *w)
                 const dfa *d = w->of[r];
                 build_step(w->b,
                            1 + d->arc_indptr[i + 1] - d->arc_indptr[i] + d->call_indptr[i + 1] - d->call_indptr[i]);
-                if (!w->lives[w->base[r] + i] && state_lives(w, r, i))
-                    more = w->lives[w->base[r] + i] = true;
+                if (!w->live[w->base[r] + i] && is_live(w, r, i))
+                    more = w->live[w->base[r] + i] = true;
             }
     }
 }
@@ -113,7 +113,7 @@ static void rank_rule(ranking *k, int rule)
     k->state[rule] = 1;
     for (int i = d->call_indptr[0]; i < d->call_indptr[1]; i++) {
         int other = d->call[i].rule;
-        if (!k->w->lives[k->w->base[other]])
+        if (!k->w->live[k->w->base[other]])
             continue;
         if (k->state[other] == 1)
             build_fail(k->w->b, "%s begins with itself (left recursion), which is not served",
@@ -173,10 +173,10 @@ static grammar *pack(const network *w, const int *rank, int root)
             int base = w->base[r];
             g->accepts[base + i] = d->accepts[i];
             for (int k = d->arc_indptr[i]; k < d->arc_indptr[i + 1]; k++)
-                if (w->lives[base + d->arc[k].to])
+                if (w->live[base + d->arc[k].to])
                     g->arc[n_arcs++] = (grammar_arc){d->arc[k].lo, d->arc[k].hi, base + d->arc[k].to};
             for (int k = d->call_indptr[i]; k < d->call_indptr[i + 1]; k++)
-                if (w->lives[base + d->call[k].to] && w->lives[w->base[d->call[k].rule]])
+                if (w->live[base + d->call[k].to] && w->live[w->base[d->call[k].rule]])
                     g->call[n_calls++] = (grammar_call){d->call[k].rule, base + d->call[k].to};
             g->arc_indptr[base + i + 1] = n_arcs;
             g->call_indptr[base + i + 1] = n_calls;
@@ -197,8 +197,8 @@ static grammar *make_network(rules *r, int root)
         w.base[i] = w.n_states;
         w.n_states += w.of[i]->n;
     }
-    find_living(&w);
-    if (!w.lives[w.base[root]])
+    find_live(&w);
+    if (!w.live[w.base[root]])
         build_fail(b, "nothing can match it");
     int *rank = rank_rules(&w, r);
     return pack(&w, rank, root);
