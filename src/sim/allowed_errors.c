@@ -51,7 +51,7 @@ static bool may_seem_a_killer(const cluster *c)
 {
     int n_killed = 0;
     for (int i = 0; i < c->n_machines; i++)
-        n_killed += c->run[i].machine.n_killed;
+        n_killed += c->runner[i].machine.n_killed;
     return c->n_crashes >= 3 || n_killed >= 16;
 }
 

@@ -179,29 +179,29 @@ void client_leave(client *c, client_loss how)
     c->base.gone(c->base.ctx, how);
 }
 
-/* The text as it should be. */
+/* The text that the model must give. */
 
 typedef struct {
     const client_request *w;
     toy_sampling sampling;
     uint64_t content;
     int token[TOY_CONTEXT], n; /* prompt, then output so far */
-} speech;
+} expected_text;
 
-static speech speech_of(const client *c, int choice)
+static expected_text expected_of(const client *c, int choice)
 {
     const client_request *w = &c->request;
     toy_sampling sampling = {.seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice),
                              .penalized = w->penalized,
                              .alternates = w->alternates,
                              .min_tokens = w->min_tokens};
-    speech s = {.w = w, .sampling = sampling, .content = c->content, .n = w->n_prompt};
+    expected_text s = {.w = w, .sampling = sampling, .content = c->content, .n = w->n_prompt};
     memcpy(s.token, w->prompt, sizeof *s.token * (size_t)w->n_prompt);
     return s;
 }
 
-/* Returns whether this is the next token; if so, appends it. */
-static bool may_say(speech *s, int token)
+/* Returns whether this is the next token of the expected text; if so, appends it. */
+static bool expect_token(expected_text *s, int token)
 {
     if (toy_next(s->token, s->n, s->w->n_prompt, s->content, &s->sampling) != token)
         return false;
@@ -216,12 +216,12 @@ int client_most_output(const client_request *w)
 }
 
 /* Checks a choice's text so far, not how it ends. */
-static bool check_text(client *c, int choice, speech *s)
+static bool check_text(client *c, int choice, expected_text *s)
 {
     const buf *text = &c->text[choice];
     for (size_t i = 0; i < text->len; i++)
         if (s->n - c->request.n_prompt >= client_most_output(&c->request) ||
-            !may_say(s, (unsigned char)text->data[i])) {
+            !expect_token(s, (unsigned char)text->data[i])) {
             world_violate(c->in, "client %d: choice %d is wrong at character %zu: \"%s\"", c->number, choice, i,
                           text->data);
             return false;
@@ -229,21 +229,21 @@ static bool check_text(client *c, int choice, speech *s)
     return true;
 }
 
-static bool may_stop(speech *s)
+static bool may_stop(expected_text *s)
 {
     const char *stop = s->w->stop;
-    speech with_end = *s;
-    if (may_say(&with_end, TOY_EOS))
+    expected_text with_end = *s;
+    if (expect_token(&with_end, TOY_EOS))
         return true;
     for (; *stop; stop++)
-        if (!may_say(s, (unsigned char)*stop))
+        if (!expect_token(s, (unsigned char)*stop))
             return false;
     return *s->w->stop != '\0';
 }
 
 static void check_choice(client *c, int choice, bool may_be_short)
 {
-    speech s = speech_of(c, choice);
+    expected_text s = expected_of(c, choice);
     const char *why = c->reason[choice];
     if (!check_text(c, choice, &s))
         return;
@@ -271,7 +271,7 @@ void client_check_answer(client *c, bool may_be_short)
 void client_check_part(client *c)
 {
     for (int i = 0; i < c->request.n_choices; i++) {
-        speech s = speech_of(c, i);
+        expected_text s = expected_of(c, i);
         check_text(c, i, &s);
     }
 }

@@ -41,7 +41,7 @@ bool spans_touch(const spans *s, double from, double to)
 
 static double some_seconds(cluster *c, double low, double high)
 {
-    return world_uniform(&c->w, CHANCE_CLUSTER, low, high);
+    return world_uniform(&c->w, RNG_CLUSTER, low, high);
 }
 
 /* Begins a new process in the member's place; its wall clock is somewhat wrong. */
@@ -112,9 +112,9 @@ static void saw_frontend_gone(void *ctx, double now, int frontend)
 
 /* Returns the machine of a GPU if the scheduler knows that it drains; NULL: it may be used. Only in the machine's first
  * life: in later ones the scheduler may still know GPUs of an earlier one. */
-static run_member *draining_machine(sched_member *s, int gpu)
+static runner_member *draining_machine(sched_member *s, int gpu)
 {
-    run_member *r = &s->m.in->run[s->machine[gpu]];
+    runner_member *r = &s->m.in->runner[s->machine[gpu]];
     return r->drain_heard && r->n_starts == 1 ? r : NULL;
 }
 
@@ -146,7 +146,7 @@ static void saw_gpus_drain(void *ctx, double now, const int *gpu, int n)
     sched_member *s = ctx;
     settle(s);
     for (int i = 0; i < n; i++)
-        s->m.in->run[s->machine[gpu[i]]].drain_heard = true;
+        s->m.in->runner[s->machine[gpu[i]]].drain_heard = true;
     checker_gpus_drain(s->checker, now, gpu, n);
     if (s->naive)
         naive_gpus_drain(s->naive, now, gpu, n);
@@ -386,7 +386,7 @@ static void end_front(cluster *c, int i, bool silent)
 
 static void start_machine(void *ctx)
 {
-    run_member *r = ctx;
+    runner_member *r = ctx;
     cluster *c = r->m.in;
     static const char *const devices[MOST_WORKERS] = {"toy:0", "toy:1"};
     runner_options o = runner_options_default();
@@ -413,7 +413,7 @@ static void start_machine(void *ctx)
 
 static void end_machine(cluster *c, int i, bool silent)
 {
-    run_member *r = &c->run[i];
+    runner_member *r = &c->runner[i];
     end_member(&r->m, silent);
     world_cancel(&c->w, &r->leaving);
     world_cancel(&c->w, &r->look);
@@ -424,19 +424,19 @@ static void end_machine(cluster *c, int i, bool silent)
 /* Called by a runner that has drained: it ends in a task of its own, outside of this callback. */
 static void has_drained(void *ctx)
 {
-    run_member *r = ctx;
+    runner_member *r = ctx;
     world_plan(&r->m.in->w, &r->leaving, 0);
 }
 
 static void leave(void *ctx)
 {
-    run_member *r = ctx;
+    runner_member *r = ctx;
     cluster *c = r->m.in;
     end_machine(c, r->m.number, false);
     world_plan(&c->w, &r->m.restart, some_seconds(c, 0.5, 4));
 }
 
-static bool is_idle(const run_member *r)
+static bool is_idle(const runner_member *r)
 {
     bool idle = r->m.p.stopped_until <= r->m.in->w.now;
     for (int i = 0; i < r->n_workers; i++)
@@ -448,7 +448,7 @@ static bool is_idle(const run_member *r)
 /* Checks every second that a runner which drains ends soon after nothing is left, without waiting for drain_seconds. */
 static void look_at_drain(void *ctx)
 {
-    run_member *r = ctx;
+    runner_member *r = ctx;
     r->n_idle_looks = is_idle(r) ? r->n_idle_looks + 1 : 0;
     if (r->n_idle_looks == 4)
         world_violate(&r->m.in->w, "%s has drained and does not end", r->m.p.name);
@@ -457,7 +457,7 @@ static void look_at_drain(void *ctx)
 
 void cluster_drain(cluster *c, int i)
 {
-    run_member *r = &c->run[i];
+    runner_member *r = &c->runner[i];
     if (!r->m.is_up || r->draining)
         return;
     r->draining = true;
@@ -469,14 +469,14 @@ void cluster_drain(cluster *c, int i)
 static bool can_be_read(const cluster *c, int adapter)
 {
     for (int i = 0; i < c->n_machines; i++)
-        if (c->run[i].machine.disk[adapter].state != FILE_FINE)
+        if (c->runner[i].machine.disk[adapter].state != FILE_FINE)
             return false;
     return true;
 }
 
 void cluster_set_file(cluster *c, int machine, int adapter, file_state s)
 {
-    c->run[machine].machine.disk[adapter].state = s;
+    c->runner[machine].machine.disk[adapter].state = s;
     c->poisoned[adapter] |= s == FILE_POISONED;
     if (can_be_read(c, adapter))
         spans_end(&c->bad_files[adapter], c->w.now);
@@ -509,10 +509,10 @@ void cluster_crash_front(cluster *c, int i, bool silent)
 
 void cluster_crash_machine(cluster *c, int i, bool silent)
 {
-    if (!c->run[i].m.is_up)
+    if (!c->runner[i].m.is_up)
         return;
     end_machine(c, i, silent);
-    restart_later(&c->run[i].m);
+    restart_later(&c->runner[i].m);
 }
 
 void cluster_crash_after(sim_member *m, int n_acts)
@@ -531,13 +531,13 @@ void cluster_crash_due(cluster *c)
         if (p == &c->front[i].m.p)
             cluster_crash_front(c, i, false);
     for (int i = 0; p && i < c->n_machines; i++)
-        if (p == &c->run[i].m.p)
+        if (p == &c->runner[i].m.p)
             cluster_crash_machine(c, i, false);
 }
 
 void cluster_have_stranger(cluster *c, stranger_kind kind, double seconds)
 {
-    stranger_knock(&c->at_the_door, &c->w, SCHEDULER, &c->link, kind, seconds);
+    stranger_connect(&c->stranger, &c->w, SCHEDULER, &c->link, kind, seconds);
 }
 
 static void init_member(cluster *c, sim_member *m, int number, void (*start)(void *ctx))
@@ -552,23 +552,23 @@ void cluster_start(cluster *c)
     for (int i = 0; i < c->n_fronts; i++)
         init_member(c, &c->front[i].m, i, start_front);
     for (int i = 0; i < c->n_machines; i++) {
-        c->run[i].leaving = (sim_task){.run = leave, .ctx = &c->run[i]};
-        c->run[i].look = (sim_task){.run = look_at_drain, .ctx = &c->run[i]};
-        init_member(c, &c->run[i].m, i, start_machine);
+        c->runner[i].leaving = (sim_task){.run = leave, .ctx = &c->runner[i]};
+        c->runner[i].look = (sim_task){.run = look_at_drain, .ctx = &c->runner[i]};
+        init_member(c, &c->runner[i].m, i, start_machine);
     }
 }
 
 void cluster_stop(cluster *c)
 {
-    stranger_leave(&c->at_the_door);
+    stranger_leave(&c->stranger);
     for (int i = 0; i < c->n_fronts; i++) {
         world_cancel(&c->w, &c->front[i].m.restart);
         if (c->front[i].m.is_up)
             end_front(c, i, false);
     }
     for (int i = 0; i < c->n_machines; i++) {
-        world_cancel(&c->w, &c->run[i].m.restart);
-        if (c->run[i].m.is_up)
+        world_cancel(&c->w, &c->runner[i].m.restart);
+        if (c->runner[i].m.is_up)
             end_machine(c, i, false);
     }
     world_cancel(&c->w, &c->sched.m.restart);
@@ -581,7 +581,7 @@ int cluster_capacity(const cluster *c)
 {
     int most = 0;
     for (int i = 0; i < c->n_machines; i++) {
-        int n = sim_machine_capacity(&c->run[i].machine);
+        int n = sim_machine_capacity(&c->runner[i].machine);
         most = n > most ? n : most;
     }
     return most;
@@ -594,8 +594,8 @@ bool cluster_is_whole(const cluster *c)
     for (int i = 0; i < c->n_fronts; i++)
         whole = whole && c->front[i].m.is_up && dispatch_is_up(c->front[i].at_scheduler);
     for (int i = 0; i < c->n_machines; i++) {
-        whole = whole && c->run[i].m.is_up && !c->run[i].draining;
-        n_workers += c->run[i].n_workers;
+        whole = whole && c->runner[i].m.is_up && !c->runner[i].draining;
+        n_workers += c->runner[i].n_workers;
     }
     if (!whole)
         return false;
@@ -622,7 +622,7 @@ static void check_front(cluster *c, front_member *f)
                       n_live);
 }
 
-static void check_machine(cluster *c, run_member *r)
+static void check_machine(cluster *c, runner_member *r)
 {
     for (int k = 0; k < r->n_workers; k++)
         if (r->machine.worker[k] && !sim_worker_is_empty(r->machine.worker[k]))
@@ -640,8 +640,8 @@ void cluster_check_nothing_left(cluster *c)
         if (c->front[i].m.is_up)
             check_front(c, &c->front[i]);
     for (int i = 0; i < c->n_machines; i++)
-        if (c->run[i].m.is_up)
-            check_machine(c, &c->run[i]);
+        if (c->runner[i].m.is_up)
+            check_machine(c, &c->runner[i]);
 }
 
 void cluster_count(cluster *c)

@@ -70,7 +70,7 @@ typedef struct {
     int n_idle_looks; /* looks in a row at which nothing was left to wait for */
     sim_task leaving; /* its end, when it has drained */
     sim_task look;    /* checks that it ends when it should */
-} run_member;
+} runner_member;
 
 typedef struct {
     uint64_t finished, cancelled, refused, killers, innocents, tokens, evicted, moved, recovered, stale;
@@ -84,11 +84,11 @@ struct cluster {
     int max_live;
     sched_member sched;
     front_member front[MOST_FRONTENDS];
-    run_member run[MOST_MACHINES];
+    runner_member runner[MOST_MACHINES];
     int n_fronts, n_machines;
     sim_tenant tenant[MOST_TENANTS];
     int n_tenants; /* 0: clients have no tenants */
-    stranger at_the_door;
+    stranger stranger;
     client *client; /* [n_clients] */
     int n_clients;
     uint64_t newest[N_ADAPTERS]; /* newest content of each adapter */

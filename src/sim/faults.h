@@ -48,8 +48,8 @@ typedef enum {
 typedef struct {
     double at; /* seconds from the beginning */
     fault_kind kind;
-    uint64_t which; /* random: picks one of those that it can happen to */
-    double much;    /* random, 0 to 1: how long, how far */
+    uint64_t which;   /* random: picks one of those that it can happen to */
+    double magnitude; /* random, 0 to 1: how long, how far */
 } fault;
 
 enum { MOST_FAULTS = 256 };

@@ -30,7 +30,7 @@ typedef struct {
     bool closes;       /* it is closed: the other end learns of that when out is empty */
     bool mute;         /* what it writes goes nowhere */
     bool noisy;        /* a bit of its next delivery is flipped */
-    bool unheard;      /* mute, and what it writes stays in out: nobody acknowledges it */
+    bool unacked;      /* mute, and what it writes stays in out, as nobody acknowledges it */
     bool owner_died;   /* its process has died, and out was truncated already */
 } end;
 
@@ -100,10 +100,9 @@ static bool is_isolated(const sim_network *n, const sim_process *p)
 
 static double some_delay(sim_network *n)
 {
-    double late = -log(1 - world_uniform(n->w, CHANCE_NETWORK, 0, 1)) * n->conditions.delay;
-    return world_chance(n->w, CHANCE_NETWORK, n->conditions.spikes)
-               ? late + world_uniform(n->w, CHANCE_NETWORK, 0.05, 1)
-               : late;
+    double late = -log(1 - world_uniform(n->w, RNG_NETWORK, 0, 1)) * n->conditions.delay;
+    return world_chance(n->w, RNG_NETWORK, n->conditions.spikes) ? late + world_uniform(n->w, RNG_NETWORK, 0.05, 1)
+                                                                 : late;
 }
 
 static void connection_free(connection *c)
@@ -163,11 +162,11 @@ static size_t piece_of(end *e)
     size_t most = e->out.len;
     if (c->slow_until > w->now && c->slow_side != e->side)
         most = SLOW_PIECE;
-    else if (c->choppy && c->n_single < MOST_SINGLE_BYTES && world_chance(w, CHANCE_NETWORK, 0.5)) {
+    else if (c->choppy && c->n_single < MOST_SINGLE_BYTES && world_chance(w, RNG_NETWORK, 0.5)) {
         c->n_single++;
         most = 1;
     } else if (c->choppy)
-        most = 1 + (size_t)world_draw(w, CHANCE_NETWORK, SMALL_PIECE);
+        most = 1 + (size_t)world_draw(w, RNG_NETWORK, SMALL_PIECE);
     return most < e->out.len ? most : e->out.len;
 }
 
@@ -192,10 +191,10 @@ static void on_loss(void *ctx)
 static void garble(end *e, size_t n)
 {
     world *w = e->of->in->w;
-    double where = world_uniform(w, CHANCE_NETWORK, 0, 1);
+    double where = world_uniform(w, RNG_NETWORK, 0, 1);
     size_t most = where < 0.4 ? 1 : where < 0.7 && n > 4 ? 4 : n;
-    size_t at = (size_t)world_draw(w, CHANCE_NETWORK, most);
-    e->out.data[at] ^= (char)(1 << world_draw(w, CHANCE_NETWORK, 8));
+    size_t at = (size_t)world_draw(w, RNG_NETWORK, most);
+    e->out.data[at] ^= (char)(1 << world_draw(w, RNG_NETWORK, 8));
     e->noisy = false;
 }
 
@@ -206,7 +205,7 @@ static void on_delivery(void *ctx)
     size_t n = piece_of(e);
     bool heard = to->at && !to->at->dead && !to->lost;
     if (n > 0 &&
-        (e->noisy || (c->in->conditions.noise > 0 && world_chance(c->in->w, CHANCE_NETWORK, c->in->conditions.noise))))
+        (e->noisy || (c->in->conditions.noise > 0 && world_chance(c->in->w, RNG_NETWORK, c->in->conditions.noise))))
         garble(e, n);
     if (heard && !to->finishing)
         buf_add(&to->in, e->out.data, n);
@@ -236,7 +235,7 @@ static void deliver(void *ctx)
 static void write_bytes(net_stream *s, const void *bytes, size_t n)
 {
     end *e = (end *)s;
-    if (e->unheard && e->at && !e->lost)
+    if (e->unacked && e->at && !e->lost)
         buf_add(&e->out, bytes, n);
     if (!e->at || e->at->dead || e->mute || e->lost || is_isolated(e->of->in, e->at) ||
         (other(e)->at && is_isolated(e->of->in, other(e)->at)))
@@ -293,7 +292,7 @@ static void finish(net_stream *s)
 static void truncate_out(end *e)
 {
     if (e->out.len > 0)
-        e->out.len = (size_t)world_draw(e->of->in->w, CHANCE_NETWORK, e->out.len + 1);
+        e->out.len = (size_t)world_draw(e->of->in->w, RNG_NETWORK, e->out.len + 1);
 }
 
 /* Frees an end. One closed with bytes unread resets the connection, which may lose what was on its way to the peer. */
@@ -301,7 +300,7 @@ static void free_end(net_stream *s)
 {
     end *e = (end *)s;
     connection *c = e->of;
-    if (!e->owner_died && e->in.len > 0 && world_chance(c->in->w, CHANCE_NETWORK, 0.5))
+    if (!e->owner_died && e->in.len > 0 && world_chance(c->in->w, RNG_NETWORK, 0.5))
         truncate_out(e);
     e->at = NULL;
     e->base.events = (stream_events){0};
@@ -381,7 +380,7 @@ static net_stream *dial(dialer *base, const stream_events *events, err *error)
     sim_dialer *d = (sim_dialer *)base;
     sim_network *n = d->at->in->net;
     connection *c = XNEW(connection);
-    *c = (connection){.in = n, .next = n->all, .choppy = world_chance(n->w, CHANCE_NETWORK, n->conditions.choppy)};
+    *c = (connection){.in = n, .next = n->all, .choppy = world_chance(n->w, RNG_NETWORK, n->conditions.choppy)};
     memcpy(c->to, d->to, sizeof c->to);
     if (c->next)
         c->next->prev = c;
@@ -435,20 +434,20 @@ acceptor *sim_network_acceptor_new(net_loop *l, const char *address, const crede
 
 static void go_mute(end *e)
 {
-    e->mute = e->unheard = true;
+    e->mute = e->unacked = true;
     world_cancel(e->of->in->w, &e->delivery);
 }
 
 static void cut(connection *c, network_cut how)
 {
     world *w = c->in->w;
-    int side = (int)world_draw(w, CHANCE_NETWORK, 2);
+    int side = (int)world_draw(w, RNG_NETWORK, 2);
     switch (how) {
     case CUT_RESET:
         for (int i = 0; i < 2; i++) {
             truncate_out(&c->end[i]);
             c->end[i].mute = true; /* what is left in out arrives, nothing more */
-            lose(&c->end[i], "connection reset", world_uniform(w, CHANCE_NETWORK, 0, i == side ? 0.1 : 4));
+            lose(&c->end[i], "connection reset", world_uniform(w, RNG_NETWORK, 0, i == side ? 0.1 : 4));
         }
         break;
     case CUT_SILENT:
@@ -456,9 +455,9 @@ static void cut(connection *c, network_cut how)
         go_mute(&c->end[1]);
         break;
     case CUT_HALF: go_mute(&c->end[side]); break;
-    case CUT_STALL: c->stalled_until = w->now + world_uniform(w, CHANCE_NETWORK, 0.5, 7); break;
+    case CUT_STALL: c->stalled_until = w->now + world_uniform(w, RNG_NETWORK, 0.5, 7); break;
     case CUT_NOISE: c->end[side].noisy = true; break;
-    default: c->slow_until = w->now + world_uniform(w, CHANCE_NETWORK, 1, 8); c->slow_side = side;
+    default: c->slow_until = w->now + world_uniform(w, RNG_NETWORK, 1, 8); c->slow_side = side;
     }
 }
 

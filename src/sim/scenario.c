@@ -35,12 +35,12 @@ struct scenario {
     int n_events;
 };
 
-static uint64_t draw(scenario *s, chance c, uint64_t below)
+static uint64_t draw(scenario *s, rng_stream c, uint64_t below)
 {
     return world_draw(&s->c.w, c, below);
 }
 
-static bool often(scenario *s, chance c, double share)
+static bool often(scenario *s, rng_stream c, double share)
 {
     return world_chance(&s->c.w, c, share);
 }
@@ -107,16 +107,16 @@ static void publish_late(scenario *s, int adapter)
 {
     for (int i = 0; i < s->c.n_machines; i++)
         cluster_set_file(&s->c, i, adapter, FILE_MISSING);
-    plan(s, on_published, adapter, world_uniform(&s->c.w, CHANCE_CLUSTER, 0, s->seconds));
+    plan(s, on_published, adapter, world_uniform(&s->c.w, RNG_CLUSTER, 0, s->seconds));
 }
 
 static void make_scenario(scenario *s, const fault_mask *without)
 {
     cluster *k = &s->c;
-    const chance c = CHANCE_REQUESTS;
+    const rng_stream c = RNG_REQUESTS;
     s->event = XNEW_ARRAY(scenario_event, (size_t)(2 * k->n_clients + s->faults.n + 1));
-    if (often(s, CHANCE_CLUSTER, 0.4))
-        publish_late(s, (int)draw(s, CHANCE_CLUSTER, N_ADAPTERS));
+    if (often(s, RNG_CLUSTER, 0.4))
+        publish_late(s, (int)draw(s, RNG_CLUSTER, N_ADAPTERS));
     double within = often(s, c, 0.2) ? 0.5 : s->seconds; /* all at once, or one after the other */
     for (int i = 0; i < s->set.n_early; i++) {
         double at = world_uniform(&k->w, c, 0, within);
@@ -136,8 +136,8 @@ static void heal(scenario *s)
     sim_network_stop_noise(s->c.w.net);
     cluster_crash_after(&s->c.sched.m, 0);
     for (int i = 0; i < s->c.n_machines; i++) {
-        sim_machine *m = &s->c.run[i].machine;
-        cluster_crash_after(&s->c.run[i].m, 0);
+        sim_machine *m = &s->c.runner[i].machine;
+        cluster_crash_after(&s->c.runner[i].m, 0);
         m->disk_slow = 1;
         m->starts_fail_until = m->kills_until = 0;
         for (int a = 0; a < N_ADAPTERS; a++) {
@@ -235,7 +235,7 @@ static void have_late_clients(scenario *s)
     for (int i = s->set.n_early; i < s->c.n_clients; i++) {
         plan(s, on_arrival, i, 0);
         if (i > s->set.n_early + N_ADAPTERS)
-            plan(s, on_departure, i, world_uniform(&s->c.w, CHANCE_REQUESTS, 0, LATE_LEAVE));
+            plan(s, on_departure, i, world_uniform(&s->c.w, RNG_REQUESTS, 0, LATE_LEAVE));
     }
     wait_for_answers(s, s->set.n_early, s->c.n_clients);
     rest(s, LATE_REST);
@@ -252,7 +252,7 @@ static void drain_all(scenario *s)
     while (!over && go_on(s)) {
         over = true;
         for (int i = 0; i < s->c.n_machines; i++)
-            over &= !s->c.run[i].draining || !s->c.run[i].m.is_up;
+            over &= !s->c.runner[i].draining || !s->c.runner[i].m.is_up;
     }
 }
 
@@ -338,8 +338,8 @@ static scenario *scenario_new(uint64_t seed, bool trace)
     s->set.c = &s->c;
     scenario_setup_draw_cluster(&s->set);
     s->begin = w->now;
-    s->seconds = world_uniform(w, CHANCE_CLUSTER, 2, 10);
-    faults_draw(&s->faults, w, s->seconds, s->set.uneven ? FAULT_DRAIN : (fault_kind)draw(s, CHANCE_FAULTS, N_FAULTS));
+    s->seconds = world_uniform(w, RNG_CLUSTER, 2, 10);
+    faults_draw(&s->faults, w, s->seconds, s->set.uneven ? FAULT_DRAIN : (fault_kind)draw(s, RNG_FAULTS, N_FAULTS));
     s->c.submitted.lateness = most_lateness(s);
     scenario_setup_draw_clients(&s->set);
     return s;
@@ -365,9 +365,9 @@ int scenario_run(uint64_t seed, const fault_mask *without, bool trace, scenario_
     log_set_level(trace ? LOG_INFO : LOG_WARN);
     make_scenario(s, without);
     world_say(w, "%d frontends, %d machines of %d workers, batch %d, %d pages of %d, %d slots; %d clients, %d faults",
-              s->c.n_fronts, s->c.n_machines, s->c.run[0].n_workers, s->c.run[0].machine.max_batch,
-              s->c.run[0].machine.n_pages, s->c.run[0].machine.page_len, s->c.run[0].machine.n_slots, s->c.n_clients,
-              s->faults.n);
+              s->c.n_fronts, s->c.n_machines, s->c.runner[0].n_workers, s->c.runner[0].machine.max_batch,
+              s->c.runner[0].machine.n_pages, s->c.runner[0].machine.page_len, s->c.runner[0].machine.n_slots,
+              s->c.n_clients, s->faults.n);
     cluster_start(&s->c);
     play(s);
     if (w->violation.len)

@@ -10,19 +10,19 @@
 
 enum { MOST_CLIENTS = 40 };
 
-static uint64_t draw(scenario_setup *s, chance c, uint64_t below)
+static uint64_t draw(scenario_setup *s, rng_stream c, uint64_t below)
 {
     return world_draw(&s->c->w, c, below);
 }
 
-static bool often(scenario_setup *s, chance c, double share)
+static bool often(scenario_setup *s, rng_stream c, double share)
 {
     return world_chance(&s->c->w, c, share);
 }
 
 static void make_machine(scenario_setup *s, int i, const sim_machine *like)
 {
-    sim_machine *m = &s->c->run[i].machine;
+    sim_machine *m = &s->c->runner[i].machine;
     *m = *like;
     for (int a = 0; a < N_ADAPTERS; a++)
         m->disk[a] = (disk_file){s->c->newest[a], FILE_FINE};
@@ -31,7 +31,7 @@ static void make_machine(scenario_setup *s, int i, const sim_machine *like)
 static sim_machine draw_machine(scenario_setup *s)
 {
     world *w = &s->c->w;
-    const chance c = CHANCE_CLUSTER;
+    const rng_stream c = RNG_CLUSTER;
     sim_machine m = {.disk_slow = 1};
     m.max_batch = 1 + (int)draw(s, c, often(s, c, 0.1) ? 30 : 6);
     m.n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60);
@@ -54,7 +54,7 @@ static sim_machine draw_machine(scenario_setup *s)
 
 static void make_machines(scenario_setup *s)
 {
-    const chance c = CHANCE_CLUSTER;
+    const rng_stream c = RNG_CLUSTER;
     s->uneven = often(s, c, 0.1);
     s->c->n_machines = s->uneven ? MOST_MACHINES : 1 + (int)draw(s, c, MOST_MACHINES);
     int n_workers = 1 + (int)draw(s, c, MOST_WORKERS);
@@ -64,15 +64,15 @@ static void make_machines(scenario_setup *s)
     int differ = often(s, c, 0.5) ? 1 : often(s, c, 0.5) ? 20 : 60; /* pages */
     for (int i = 0; i < s->c->n_machines; i++) {
         make_machine(s, i, &like);
-        s->c->run[i].n_workers = n_workers;
-        s->c->run[i].machine.n_pages += (int)draw(s, c, (uint64_t)differ);
+        s->c->runner[i].n_workers = n_workers;
+        s->c->runner[i].machine.n_pages += (int)draw(s, c, (uint64_t)differ);
     }
-    s->c->run[0].machine.n_pages += s->uneven ? 60 : 0;
+    s->c->runner[0].machine.n_pages += s->uneven ? 60 : 0;
 }
 
 static sim_network_conditions draw_conditions(scenario_setup *s)
 {
-    const chance c = CHANCE_CLUSTER;
+    const rng_stream c = RNG_CLUSTER;
     sim_network_conditions w;
     w.delay = often(s, c, 0.5) ? 0.001 : 0.02;
     w.spikes = often(s, c, 0.5) ? 0.01 : 0;
@@ -86,7 +86,7 @@ static sim_network_conditions draw_conditions(scenario_setup *s)
 /* Half of the scenarios have tenants. */
 static void draw_tenants(scenario_setup *s)
 {
-    const chance c = CHANCE_TENANTS;
+    const rng_stream c = RNG_TENANTS;
     s->c->n_tenants = often(s, c, 0.5) ? 2 + (int)draw(s, c, MOST_TENANTS - 1) : 0;
     for (int i = 0; i < s->c->n_tenants; i++) {
         s->c->tenant[i].weight = 1 + (int)draw(s, c, 5);
@@ -98,7 +98,7 @@ void scenario_setup_draw_cluster(scenario_setup *s)
 {
     cluster *k = s->c;
     world *w = &k->w;
-    const chance c = CHANCE_CLUSTER;
+    const rng_stream c = RNG_CLUSTER;
     sim_network_conditions conditions = draw_conditions(s);
     sim_network_set_conditions(w->net, &conditions);
     s->choppy = conditions.choppy > 0;
@@ -125,7 +125,7 @@ void scenario_setup_draw_cluster(scenario_setup *s)
     k->policy.move_again_after = often(s, c, 0.5) ? 1 : 0;
     k->policy.light_share = world_uniform(w, c, 0.2, 1);
     k->policy.prefill_rate = 10000;
-    k->policy.step_time = k->run[0].machine.step_time;
+    k->policy.step_time = k->runner[0].machine.step_time;
     k->patience = often(s, c, 0.2) ? world_uniform(w, c, 1.5, 5) : 300;
     k->keep_alive = often(s, c, 0.3) ? 0.3 : 10;
     k->hang_seconds = 4;
@@ -137,7 +137,7 @@ void scenario_setup_draw_cluster(scenario_setup *s)
 /* Draws a client's tenant and priority; the first tenant has most of the clients. */
 static void draw_asker(scenario_setup *s, client_request *q)
 {
-    const chance c = CHANCE_TENANTS;
+    const rng_stream c = RNG_TENANTS;
     int n = s->c->n_tenants;
     q->tenant = n == 0 ? -1 : often(s, c, 0.4) ? 0 : (int)draw(s, c, (uint64_t)n);
     q->priority = often(s, c, 0.2) ? (int)draw(s, c, 3) - 1 : 0;
@@ -146,7 +146,7 @@ static void draw_asker(scenario_setup *s, client_request *q)
 /* Draws a request: prompt and output have up to `most` tokens together; large: it may outgrow every GPU. */
 static void draw_request(scenario_setup *s, client_request *q, int most, bool killers, bool large)
 {
-    const chance c = CHANCE_REQUESTS;
+    const rng_stream c = RNG_REQUESTS;
     most = large ? most + 6 : most;
     most = most < TOY_CONTEXT ? most : TOY_CONTEXT - 1;
     q->is_killer = killers && often(s, c, 0.08);
@@ -191,7 +191,7 @@ static void make_late_client(scenario_setup *s, client *q, int i)
 void scenario_setup_draw_clients(scenario_setup *s)
 {
     cluster *k = s->c;
-    const chance c = CHANCE_REQUESTS;
+    const rng_stream c = RNG_REQUESTS;
     bool killers = often(s, c, 0.4), large = often(s, c, 0.2);
     s->n_early = often(s, c, 0.2) ? 1 + (int)draw(s, c, 4) : 5 + (int)draw(s, c, MOST_CLIENTS - 5);
     k->n_clients = s->n_early + LATE_CLIENTS;

@@ -117,7 +117,7 @@ static int send_up(void *ctx, const void *message, size_t n)
     sim_worker *w = ctx;
     list_add(&w->out, message, n);
     if (!w->delivery.planned)
-        world_plan(w->self.in, &w->delivery, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.001));
+        world_plan(w->self.in, &w->delivery, world_uniform(w->self.in, RNG_WORKERS, 0, 0.001));
     return 0;
 }
 
@@ -165,7 +165,7 @@ static void die(sim_worker *w, const char *why, bool from_outside)
     w->from_outside = from_outside;
     world_say(w->self.in, "%s ends: %s", w->self.name, why);
     stop_all(w);
-    world_plan(w->self.in, &w->reaping, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.05));
+    world_plan(w->self.in, &w->reaping, world_uniform(w->self.in, RNG_WORKERS, 0, 0.05));
 }
 
 /* A round of its loop: commands, a step, its report. */
@@ -189,7 +189,7 @@ static void on_step(void *ctx)
         return;
     w->in_step = false;
     w->loaders.now = w->self.in->now;
-    w->loaders.seconds = w->on->load_time * w->on->disk_slow * world_uniform(w->self.in, CHANCE_WORKERS, 0.5, 2);
+    w->loaders.seconds = w->on->load_time * w->on->disk_slow * world_uniform(w->self.in, RNG_WORKERS, 0.5, 2);
     if (worker_step(w->w, &e) != WORKER_GOES_ON) {
         char why[sizeof e + 16];
         snprintf(why, sizeof why, "exit 1: %s", e.msg);
@@ -220,7 +220,7 @@ static void on_round(void *ctx)
         return;
     }
     w->in_step = true;
-    double time = w->on->step_time * w->slow * world_uniform(w->self.in, CHANCE_WORKERS, 0.7, 1.3);
+    double time = w->on->step_time * w->slow * world_uniform(w->self.in, RNG_WORKERS, 0.7, 1.3);
     if (w->slow > 1)
         w->held_until = fmax(w->held_until, w->self.in->now + time);
     world_plan(w->self.in, &w->step, engine_is_idle(w->g) || worker_may_wait(w->w) > 0 ? 0 : time);
@@ -296,7 +296,7 @@ static void send_down(process *p, const void *message, size_t n)
     }
     list_add(&w->in, message, n);
     if (w->w && !w->in_step)
-        plan_round(w, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.001));
+        plan_round(w, world_uniform(w->self.in, RNG_WORKERS, 0, 0.001));
 }
 
 /* Called by a runner that takes the worker to hang. */
@@ -340,7 +340,7 @@ static process *start(void *ctx, char *const argv[], const process_events *event
     w->delivery = (sim_task){.of = m->runner, .run = on_delivery, .ctx = w};
     w->reaping = (sim_task){.of = m->runner, .run = on_reaped, .ctx = w};
     m->worker[w->gpu] = w;
-    plan_round(w, world_uniform(w->self.in, CHANCE_WORKERS, 0.05, 1));
+    plan_round(w, world_uniform(w->self.in, RNG_WORKERS, 0.05, 1));
     return &w->base;
 }
 

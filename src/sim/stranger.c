@@ -28,8 +28,8 @@ static void leave(void *ctx)
     stranger_leave(ctx);
 }
 
-void stranger_knock(stranger *s, world *w, const char *door, const link_options *like, stranger_kind kind,
-                    double seconds)
+void stranger_connect(stranger *s, world *w, const char *address, const link_options *like, stranger_kind kind,
+                      double seconds)
 {
     if (s->link)
         return;
@@ -44,7 +44,7 @@ void stranger_knock(stranger *s, world *w, const char *door, const link_options 
     o.own = kind == STRANGER_OTHER_SECRET ? &guess : o.own;
     o.model = kind == STRANGER_OTHER_MODEL ? "another" : "toy";
     o.role = kind == STRANGER_SCHEDULER ? HELLO__ROLE__SCHEDULER : HELLO__ROLE__RUNNER;
-    s->link = link_connect(&s->p.base, door, &o, &events, &e);
+    s->link = link_connect(&s->p.base, address, &o, &events, &e);
     CHECK(s->link);
     world_plan(w, &s->leaving, seconds);
 }

@@ -19,10 +19,10 @@ typedef struct {
     sim_task leaving;
 } stranger;
 
-/* Tries to connect for so many seconds; does nothing if it tries already. door: the scheduler's address; like: link
+/* Tries to connect for so many seconds; does nothing if it tries already. address: the scheduler's address; like: link
  * options of those who belong. */
-void stranger_knock(stranger *s, world *w, const char *door, const link_options *like, stranger_kind kind,
-                    double seconds);
+void stranger_connect(stranger *s, world *w, const char *address, const link_options *like, stranger_kind kind,
+                      double seconds);
 void stranger_leave(stranger *s); /* if it is there */
 
 #endif

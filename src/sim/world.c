@@ -34,22 +34,22 @@ void world_deinit(world *w)
     buf_free(&w->violation);
 }
 
-static uint64_t draw(world *w, chance c)
+static uint64_t draw(world *w, rng_stream c)
 {
     return rng_u64(rng_mix(w->seed) + (uint64_t)c, w->drawn[c]++);
 }
 
-uint64_t world_draw(world *w, chance c, uint64_t below)
+uint64_t world_draw(world *w, rng_stream c, uint64_t below)
 {
     return draw(w, c) % below;
 }
 
-double world_uniform(world *w, chance c, double low, double high)
+double world_uniform(world *w, rng_stream c, double low, double high)
 {
     return low + (high - low) * (double)(draw(w, c) >> 11) * 0x1p-53;
 }
 
-bool world_chance(world *w, chance c, double share)
+bool world_chance(world *w, rng_stream c, double share)
 {
     return world_uniform(w, c, 0, 1) < share;
 }
@@ -142,7 +142,7 @@ static double wall(net_loop *l)
 static void get_random(net_loop *l, void *to, size_t n)
 {
     for (size_t done = 0; done < n; done += 8) {
-        uint64_t x = draw(world_of(l), CHANCE_SECRETS);
+        uint64_t x = draw(world_of(l), RNG_SECRETS);
         memcpy((char *)to + done, &x, n - done < 8 ? n - done : 8);
     }
 }

@@ -31,15 +31,15 @@ typedef struct {
 
 /* The streams of random numbers, by purpose. */
 typedef enum {
-    CHANCE_CLUSTER,
-    CHANCE_REQUESTS,
-    CHANCE_FAULTS,
-    CHANCE_NETWORK,
-    CHANCE_WORKERS,
-    CHANCE_SECRETS,
-    CHANCE_TENANTS,
-    N_CHANCES
-} chance;
+    RNG_CLUSTER,
+    RNG_REQUESTS,
+    RNG_FAULTS,
+    RNG_NETWORK,
+    RNG_WORKERS,
+    RNG_SECRETS,
+    RNG_TENANTS,
+    N_RNG_STREAMS
+} rng_stream;
 
 struct sim_process {
     net_loop base; /* first */
@@ -52,7 +52,7 @@ struct sim_process {
 };
 
 struct world {
-    uint64_t seed, drawn[N_CHANCES];
+    uint64_t seed, drawn[N_RNG_STREAMS];
     double now;
     wait_queue due;
     uint64_t n_planned, n_run;
@@ -67,9 +67,9 @@ void world_init(world *w, uint64_t seed, bool trace);
 void world_deinit(world *w); /* no task may be planned */
 
 /* Draw from a stream: a number below `below`; one in [low, high); true in this share of cases. */
-uint64_t world_draw(world *w, chance c, uint64_t below);
-double world_uniform(world *w, chance c, double low, double high);
-bool world_chance(world *w, chance c, double share);
+uint64_t world_draw(world *w, rng_stream c, uint64_t below);
+double world_uniform(world *w, rng_stream c, double low, double high);
+bool world_chance(world *w, rng_stream c, double share);
 
 /* Schedules a task for so many seconds from now; if it was scheduled already, instead of then. */
 void world_plan(world *w, sim_task *t, double after);
