@@ -188,20 +188,22 @@ def draw_layer(data):
 
 def draw_grid(data):
     """A decode step over its floor: contexts, workloads, and adapters of one rank beside those of many."""
-    shapes = (("llama3-8b", "Llama-3-8B"), ("llama2-7b", "Llama-2-7B"), ("qwen2.5-7b", "Qwen2.5-7B"))
-    figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained", sharey=True)
+    shapes = (("llama3-8b", "Llama-3-8B"), ("llama2-7b", "Llama-2-7B"), ("qwen2.5-7b", "Qwen2.5-7B"),
+              ("llama2-13b", "Llama-2-13B"))
+    figure, axes = plt.subplots(1, 4, figsize=(14, 4), layout="constrained", sharey=True)
     for ax, (shape, name) in zip(axes, shapes):
         rows = read(data / f"grid-{shape}-16.csv")
         for workload in ("none", "identical", "distinct"):
             ax.plot(*pick(rows, "batch", "over_floor", context=512, workload=workload), "o-", color=COLORS[workload],
                     label="no adapter" if workload == "none" else workload.capitalize() + ", rank 16")
-        ax.plot(*pick(rows, "batch", "over_floor", context=2048, workload="none"), "o--", color=COLORS["none"],
-                label="no adapter, context 2048")
-        if (data / f"grid-{shape}-mixed.csv").exists():
-            rows = read(data / f"grid-{shape}-mixed.csv")
-            for workload in ("uniform", "distinct"):
-                ax.plot(*pick(rows, "batch", "over_floor", context=512, workload=workload), "o:", color=COLORS[workload],
-                        label=workload.capitalize() + ", ranks 3 to 128")
+        rows = read(data / f"grid-{shape}-contexts.csv")
+        for context, line in ((2048, "o--"), (4096, "o-.")):
+            ax.plot(*pick(rows, "batch", "over_floor", context=context, workload="none"), line, color=COLORS["none"],
+                    label=f"no adapter, context {context}")
+        rows = read(data / f"grid-{shape}-mixed.csv")
+        for workload in ("uniform", "distinct"):
+            ax.plot(*pick(rows, "batch", "over_floor", context=512, workload=workload), "o:", color=COLORS[workload],
+                    label=workload.capitalize() + ", ranks 1 to 128")
         ax.axhline(1.25, color="black", linewidth=0.8, label="goal: 1.25")
         batch_axis(ax)
         ax.set_title(name)

@@ -209,7 +209,7 @@ def grid(data):
 
 def grid_contexts(data):
     """The same at longer contexts."""
-    return grid_of(data, "16", [(f"{context} {name}", context, workload, "over") for context in (2048, 4096)
+    return grid_of(data, "contexts", [(f"{context} {name}", context, workload, "over") for context in (2048, 4096)
                                 for name, workload in (("none", "none"), ("Distinct", "distinct"))])
 
 

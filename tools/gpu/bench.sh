@@ -2,12 +2,12 @@
 # Runs the GPU experiments of a bundle (see bundle.sh) and leaves their tables and CSVs in FOLDER. All of it
 # takes over an hour; name some to run only those.
 #
-#   ./bench.sh FOLDER [engines] [op] [attention] [prompts] [baselines] [layer] [step] [grid] [fp8] [kv] [tp] [mask] [load] [turns] [textgen]
+#   ./bench.sh FOLDER [engines] [op] [attention] [prompts] [baselines] [layer] [step] [grid] [fp8] [kv] [tp] [mask] [load] [cold] [turns] [textgen]
 set -eu
 cd "$(dirname "$0")"
 to=$1
 shift
-[ $# -gt 0 ] || set -- engines op attention prompts baselines layer step grid fp8 kv tp mask load turns textgen
+[ $# -gt 0 ] || set -- engines op attention prompts baselines layer step grid fp8 kv tp mask load cold turns textgen
 mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
@@ -59,13 +59,14 @@ for what; do
             run layer-$shape bin/punica bench layer --device cuda --shape $shape --csv "$to/layer-$shape.csv"
         done ;;
     step) run step bin/punica bench step --device cuda --csv "$to/step.csv" ;;
-    grid) # odd batches, and ranks of 1 to 128 in one batch
+    grid) # odd batches, longer contexts, and ranks of 1 to 128 in one batch
         for shape in llama3-8b llama2-7b qwen2.5-7b llama2-13b; do
             run grid-$shape-16 bin/punica bench step --device cuda --shape $shape --batch 1,7,17,32,33,48,64,65,96,127,128,200,256 \
-                --context 512,2048,4096 --workload none,identical,uniform,distinct --csv "$to/grid-$shape-16.csv"
+                --context 512 --workload none,identical,uniform,distinct --csv "$to/grid-$shape-16.csv"
+            run grid-$shape-contexts bin/punica bench step --device cuda --shape $shape --batch 1,17,33,64,127,200 --context 2048,4096 \
+                --workload none,distinct --csv "$to/grid-$shape-contexts.csv"
             run grid-$shape-mixed bin/punica bench step --device cuda --shape $shape --rank 1,3,7,17,33,50,96,128 \
-                --batch 1,7,17,32,33,48,64,65,96,127,128 --context 512 --workload none,identical,uniform,distinct \
-                --csv "$to/grid-$shape-mixed.csv"
+                --batch 7,17,33,64,96,127 --context 512 --workload none,uniform,distinct --csv "$to/grid-$shape-mixed.csv"
         done ;;
     fp8)
         run fp8-llama2-70b bin/punica bench step --device cuda --shape llama2-70b --weights fp8 --batch 1,8,17,32,48 --context 512 \
@@ -114,6 +115,7 @@ for what; do
         run mask-yes bin/punica bench step --device cuda --shape llama3-8b --batch 32 --context 512 --workload none --masked --csv "$to/mask-yes.csv"
         run mask-cpu bin/punica bench mask --steps 100 ;;
     load) run load bin/punica bench load --device cuda ;;
+    cold) run cold env PUNICA_BIN="$PWD/bin/punica" TOOLS="$PWD" ./cold_adapters.sh cuda llama2-7b 2 ;; # 24 GB of files
     turns) # conversations that the KvCache cannot hold; then prompts that share no prefix
         for shape in llama2-7b llama3-8b; do
             run turns-$shape bin/punica bench turns --device cuda --shape $shape --conversations 96 --system-len 1024 --user-len 128 --gen-len 64 \

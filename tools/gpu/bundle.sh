@@ -22,6 +22,6 @@ for f in "$to"/bin/*; do
 done | sort -u | xargs -r -I{} cp -L {} "$to/lib/"
 cp -r python "$to/python"
 cp build/cuda/libpunica_kernels.so "$to/python/punica_kernels/"
-cp tools/gpu/test.sh tools/gpu/bench.sh tools/gpu/*.py "$to/"
+cp tools/gpu/test.sh tools/gpu/bench.sh tools/gpu/*.py tools/random_model.py tests/perf/cold_adapters.sh tests/perf/beside.py "$to/"
 git describe --always --dirty 2>/dev/null >"$to/COMMIT" || echo unknown >"$to/COMMIT"
 du -sh "$to"
