@@ -140,6 +140,14 @@ bool normalizer_is_empty(const normalizer *z)
     return z->n_steps == 0;
 }
 
+bool normalizer_inserts(const normalizer *z, const char *text, size_t n)
+{
+    for (int i = 0; i < z->n_steps; i++)
+        if (z->steps[i].n > 0 && memmem(z->steps[i].text, z->steps[i].n, text, n))
+            return true;
+    return false;
+}
+
 /* The text without white space at the ends that are to be stripped. */
 static void strip(const step *s, pass *p, const char *text, size_t n, buf *out)
 {

@@ -220,22 +220,24 @@ static int encode_piece(void *self, const char *text, size_t n, err *e)
     return check_limits(c);
 }
 
-/* Picks a noncharacter (U+FDD0 to U+FDEF) that the text does not have and writes it to sentinel. NULL: it has all. */
-static const char *find_sentinel(const char *text, size_t n, char sentinel[4])
+/* Picks a noncharacter (U+FDD0 to U+FDEF) that neither the text has nor the normalizer inserts, and writes it to
+ * sentinel: then those in the normalised text are some of those put in, in the same order. NULL: there is none. */
+static const char *find_sentinel(const normalizer *z, const char *text, size_t n, char sentinel[4])
 {
     for (int i = 0; i < 32; i++) {
         memcpy(sentinel, (char[]){'\xef', '\xb7', (char)(0x90 + i), 0}, 4);
-        if (!memmem(text, n, sentinel, 3))
+        if (!memmem(text, n, sentinel, 3) && !normalizer_inserts(z, sentinel, 3))
             return sentinel;
     }
     return NULL;
 }
 
 /* Appends the text, which begins at `start` of the whole, with a sentinel wherever a span of `own` begins or ends
- * in it. */
-static void add_marked(buf *out, const char *text, size_t n, size_t start, const text_spans *own, const char *sentinel)
+ * in it. Returns how many these are. */
+static size_t add_marked(buf *out, const char *text, size_t n, size_t start, const text_spans *own,
+                         const char *sentinel)
 {
-    size_t at = start, end = start + n;
+    size_t at = start, end = start + n, n_marks = 0;
     for (size_t i = text_spans_find(own, start); i < own->n && own->at[i].from < end; i++) {
         const size_t edge[] = {own->at[i].from, own->at[i].to};
         for (int k = 0; k < 2; k++)
@@ -243,42 +245,52 @@ static void add_marked(buf *out, const char *text, size_t n, size_t start, const
                 buf_add(out, text + (at - start), edge[k] - at);
                 buf_add(out, sentinel, 3);
                 at = edge[k];
+                n_marks++;
             }
     }
     buf_add(out, text + (at - start), end - at);
+    return n_marks;
 }
 
-/* Adds to out the spans of the normalised text that are own. `marked` is the text normalised with sentinels, each of
- * which begins or ends such a span; is_own: whether the text begins with one. Adds none if the sentinels changed how
- * the rest was normalised. */
-static void read_marked(const buf *marked, const char *sentinel, bool is_own, const buf *normalized, text_spans *out)
+/* Adds to out the spans of the normalised text that are own. `marked` is the text normalised with n_marks sentinels,
+ * each of which begins or ends such a span; is_own: whether the text begins with one. Adds none if a sentinel was lost,
+ * or if they changed how the rest was normalised. */
+static void read_marked(const buf *marked, const char *sentinel, size_t n_marks, bool is_own, const buf *normalized,
+                        text_spans *out)
 {
     buf plain = {0};
+    size_t n_found = 0;
     for (const char *p = marked->data, *end = marked->data + marked->len; p <= end; is_own = !is_own) {
         const char *next = memmem(p, (size_t)(end - p), sentinel, 3), *stop = next ? next : end;
         if (is_own)
             text_spans_add(out, plain.len, plain.len + (size_t)(stop - p));
         buf_add(&plain, p, (size_t)(stop - p));
+        n_found += next != NULL;
         p = next ? next + 3 : end + 1;
     }
-    if (plain.len != normalized->len || memcmp(plain.data, normalized->data, plain.len) != 0)
+    if (n_found != n_marks || plain.len != normalized->len || memcmp(plain.data, normalized->data, plain.len) != 0)
         text_spans_free(out);
     buf_free(&plain);
 }
 
 /* Maps c->own, whose offsets are of the text before normalisation, to spans of c->normalized: normalises the text a
- * second time with sentinels at the edges of the spans. out stays empty where that does not give the same text. */
+ * second time with sentinels at the edges of the spans. out stays empty where that does not give the same text with all
+ * sentinels, and where an edge lies within a character: no special token is recognised there. */
 static int find_own_normalized(encoding *c, const char *text, size_t n, size_t start, text_spans *out, err *e)
 {
     char sentinel[4];
     buf with = {0}, marked = {0};
     bool lost;
-    if (!find_sentinel(text, n, sentinel))
+    int rc = 0;
+    if (!find_sentinel(c->t->normalize, text, n, sentinel))
         return 0;
-    add_marked(&with, text, n, start, c->own, sentinel);
-    int rc = normalizer_apply(c->t->normalize, c->m, with.data, with.len, &marked, &lost, e);
+    size_t n_marks = add_marked(&with, text, n, start, c->own, sentinel);
+    if (!utf8_is_valid(with.data, with.len))
+        goto out;
+    rc = normalizer_apply(c->t->normalize, c->m, with.data, with.len, &marked, &lost, e);
     if (rc == 0)
-        read_marked(&marked, sentinel, text_spans_cover(c->own, start, start + 1), &c->normalized, out);
+        read_marked(&marked, sentinel, n_marks, text_spans_cover(c->own, start, start + 1), &c->normalized, out);
+out:
     buf_free(&with);
     buf_free(&marked);
     return rc;

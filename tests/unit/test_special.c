@@ -371,12 +371,67 @@ static void tokens_by_name_and_known_roles_are_the_templates_own(void **state)
         5);
 }
 
+/* A tokenizer whose model knows a few characters, with more members of tokenizer.json and of its model. */
+static tokenizer *small_tokenizer(const char *members, const char *model)
+{
+    err e;
+    char *json =
+        xasprintf("{%s,\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"<\":1,\"e\":2,\">\":3,\"b\":4,\"§\":5,"
+                  "\"<e\":6,\"<e>\":7,\"<0xC2>\":8,\"<0xA7>\":9,\"<0xB6>\":10},\"merges\":[\"< e\",\"<e >\"]%s}}",
+                  members, model);
+    tokenizer *t = tokenizer_from_json(json, strlen(json), NULL, 0, &e);
+    if (!t)
+        fail_msg("%s: %s", json, e.msg);
+    free(json);
+    return t;
+}
+
+/* The text, of which the first n_own bytes are own, must have these ids. */
+static void expect_ids(const tokenizer *t, const char *text, size_t n_own, const int *want, size_t n)
+{
+    const text_spans own = {(text_span[]){{0, n_own}}, n_own > 0, 1};
+    ids got = encode(t, &(buf){.data = (char *)text, .len = strlen(text)}, &own);
+    if (got.n != n || (n && memcmp(got.items, want, n * sizeof *want) != 0))
+        fail_msg("other ids for %s, of which %zu bytes are own", text, n_own);
+    ids_free(&got);
+}
+
+#define IDS(...) (const int[]){__VA_ARGS__}, sizeof((const int[]){__VA_ARGS__}) / sizeof(int)
+#define ADDED(id, content, normalized) \
+    "\"added_tokens\":[{\"id\":" #id ",\"content\":\"" content "\",\"special\":true,\"normalized\":" #normalized "}]"
+#define REPLACE(regex, content) \
+    "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" regex "\"},\"content\":\"" content "\"}"
+
+/* What is own in normalised text is known by marks, which some normalizers remove or move. */
+static void a_normalizer_that_changes_the_marks_gives_nothing_away(void **state)
+{
+    (void)state;
+    static const char *const members[] = {
+        REPLACE("q", "") "," ADDED(7, "<e>", true),
+        REPLACE("\\\\p{C}", "") "," ADDED(7, "<e>", true),
+        REPLACE("\\\\p{C}+b", "b") "," ADDED(7, "<e>", true),
+        REPLACE("\\\\x{fdd0}b<e>", "b<e>\ufdd0") "," ADDED(7, "<e>", true),
+    };
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        tokenizer *t = small_tokenizer(members[i], "");
+        expect_ids(t, "ab<e>b", 1, IDS(0, 4, 1, 2, 3, 4));
+        expect_ids(t, "<e>b", 4, IDS(7, 4));
+        expect_ids(t, "<e>b", 0, IDS(1, 2, 3, 4));
+        tokenizer_free(t);
+    }
+    tokenizer *t = small_tokenizer(REPLACE("q", "") "," ADDED(7, "<e>", true), "");
+    expect_ids(t, "<e>b<e>", 4, IDS(7, 4, 1, 2, 3));
+    expect_ids(t, "§<e>b", 1, IDS(5, 1, 2, 3, 4)); /* not at the edge of a character */
+    tokenizer_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_special_tokens_all_is_as_in_the_reference),
         cmocka_unit_test(what_is_said_never_becomes_a_special_token),
         cmocka_unit_test(tokens_by_name_and_known_roles_are_the_templates_own),
+        cmocka_unit_test(a_normalizer_that_changes_the_marks_gives_nothing_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
