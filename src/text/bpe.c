@@ -280,6 +280,18 @@ int bpe_unknown(const bpe *b)
     return b->unk_id;
 }
 
+bool bpe_is_of_char(const bpe *b, int id)
+{
+    size_t n;
+    if (!vocab_has(&b->v, id))
+        return false;
+    for (int i = 0; i < 256; i++)
+        if (b->byte_id[i] == id)
+            return true;
+    const char *text = vocab_text(&b->v, id, &n);
+    return utf8_is_one_char(text, n);
+}
+
 const vocab *bpe_vocab(const bpe *b)
 {
     return &b->v;
@@ -463,15 +475,19 @@ static void finish_piece(const bpe *b, bpe_scratch *s, const piece *p, const cha
         ids_add(out, x[i].id);
 }
 
-/* Adds the byte tokens of a character that is no token. False, with nothing added, if there is no byte fallback or one
- * of the bytes has no token. */
-static bool add_bytes(const bpe *b, bpe_scratch *s, const char *text, size_t n)
+static bool has_byte_tokens(const bpe *b, const char *text, size_t n)
 {
-    if (!b->byte_fallback)
-        return false;
     for (size_t i = 0; i < n; i++)
         if (b->byte_id[(unsigned char)text[i]] < 0)
             return false;
+    return b->byte_fallback;
+}
+
+/* Adds the byte tokens of a character that is no token. False, with nothing added, if it has none. */
+static bool add_bytes(const bpe *b, bpe_scratch *s, const char *text, size_t n)
+{
+    if (!has_byte_tokens(b, text, n))
+        return false;
     for (size_t i = 0; i < n; i++)
         add_symbol(s, b->byte_id[(unsigned char)text[i]]);
     return true;
@@ -535,4 +551,13 @@ int bpe_encode(const bpe *b, bpe_scratch *s, const char *text, size_t n, ids *ou
         return 0;
     }
     return encode_pieces(b, s, text, n, out, e);
+}
+
+bool bpe_encode_bytes(const bpe *b, const char *text, size_t n, ids *out)
+{
+    if (!has_byte_tokens(b, text, n))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        ids_add(out, b->byte_id[(unsigned char)text[i]]);
+    return true;
 }

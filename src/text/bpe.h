@@ -24,6 +24,9 @@ const vocab *bpe_vocab(const bpe *b);
 
 int bpe_unknown(const bpe *b); /* the id of unk_token; -1: there is none */
 
+/* Returns whether a character by itself can become this id, as a token of its own or by one of its bytes. */
+bool bpe_is_of_char(const bpe *b, int id);
+
 /* Returns whether no character is dropped or fused with others: then no id stands for more bytes than its string has,
  * or than four (one unknown character). bytes_only: only texts in the alphabet of byte_level.h matter. */
 bool bpe_keeps_all(const bpe *b, bool bytes_only);
@@ -34,5 +37,9 @@ void bpe_scratch_free(bpe_scratch *s);
 /* Appends the ids of one pre-token (valid UTF-8). Safe for many threads at once, each with its own
  * scratch. -1 with e set only on an unknown character when unk_token itself is no token. */
 int bpe_encode(const bpe *b, bpe_scratch *s, const char *text, size_t n, ids *out, err *e);
+
+/* Appends the byte tokens of a character. False, with nothing added, if there is no byte fallback or one of the bytes
+ * has no token. */
+bool bpe_encode_bytes(const bpe *b, const char *text, size_t n, ids *out);
 
 #endif

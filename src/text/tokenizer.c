@@ -86,6 +86,15 @@ static int apply_config(tokenizer *t, const json_t *config, err *e)
     return 0;
 }
 
+/* Returns whether ordinary text may be dropped since a special token is all that the model can make of it. */
+static bool drops_special_chars(const tokenizer *t)
+{
+    for (size_t id = 0; id < added_tokens_n_ids(t->added) && bpe_unknown(t->model) < 0; id++)
+        if (tokenizer_is_special(t, (int)id) && bpe_is_of_char(t->model, (int)id))
+            return true;
+    return false;
+}
+
 /* Returns tokenizer_longest(): the bytes that the longest token, or an unknown character of 4, had before
  * normalisation. */
 static size_t find_longest(const tokenizer *t)
@@ -93,7 +102,7 @@ static size_t find_longest(const tokenizer *t)
     size_t shrink = normalizer_most_shrink(t->normalize), added = added_tokens_longest(t->added),
            longest = bpe_vocab(t->model)->max_len;
     if (!pretokenizer_keeps_all(t->pretokenize) || !bpe_keeps_all(t->model, pretokenizer_makes_bytes(t->pretokenize)) ||
-        !added)
+        !added || drops_special_chars(t))
         return 0;
     longest = longest > added ? longest : added;
     return (longest > 4 ? longest : 4) * shrink;
@@ -185,14 +194,45 @@ static int add_one(encoding *c, int id)
     return check_limits(c);
 }
 
-/* Returns whether a special token is among the ids since `from`, which the model made of ordinary text: some
- * vocabularies have merges that lead to one. */
-static bool has_special(const encoding *c, size_t from)
+static bool contains_token(const tokenizer *t, int id, const char *text, size_t n)
 {
-    for (size_t i = from; i < c->out->n; i++)
-        if (c->out->items[i] != bpe_unknown(c->t->model) && tokenizer_is_special(c->t, c->out->items[i]))
+    size_t n_token;
+    const char *token = vocab_text(bpe_vocab(t->model), id, &n_token);
+    return memmem(text, n, token, n_token) != NULL;
+}
+
+/* Returns whether a special token is among the ids since `from`, which the model made of this ordinary text: some
+ * vocabularies have merges that lead to one. The unknown token counts if the text has its name: then it may stand for
+ * that instead of for an unknown character. */
+static bool has_special(const encoding *c, size_t from, const char *text, size_t n)
+{
+    int unknown = bpe_unknown(c->t->model);
+    bool has_unknown = false;
+    for (size_t i = from; i < c->out->n; i++) {
+        int id = c->out->items[i];
+        if (id != unknown && tokenizer_is_special(c->t, id))
             return true;
-    return false;
+        has_unknown |= id == unknown && tokenizer_is_special(c->t, id);
+    }
+    return has_unknown && contains_token(c->t, unknown, text, n);
+}
+
+/* Encodes one character. If that gives a special token, the character counts as one without a token. */
+static int encode_char(encoding *c, const char *text, size_t n, err *e)
+{
+    int unknown = bpe_unknown(c->t->model);
+    size_t before = c->out->n;
+    if (bpe_encode(c->t->model, c->bpe, text, n, c->out, e))
+        return -1;
+    if (!has_special(c, before, text, n))
+        return 0;
+    c->out->n = before;
+    if (bpe_encode_bytes(c->t->model, text, n, c->out) && !has_special(c, before, text, n))
+        return 0;
+    c->out->n = before;
+    if (unknown >= 0)
+        ids_add(c->out, unknown);
+    return 0;
 }
 
 /* Encodes a piece character by character, so that no merge can make a special token of it. */
@@ -200,7 +240,7 @@ static int encode_chars(encoding *c, const char *text, size_t n, err *e)
 {
     for (const char *p = text, *next = text; p < text + n; p = next) {
         utf8_next(&next);
-        if (bpe_encode(c->t->model, c->bpe, p, (size_t)(next - p), c->out, e))
+        if (encode_char(c, p, (size_t)(next - p), e))
             return -1;
     }
     return 0;
@@ -212,7 +252,7 @@ static int encode_piece(void *self, const char *text, size_t n, err *e)
     size_t before = c->out->n;
     if (bpe_encode(c->t->model, c->bpe, text, n, c->out, e))
         return -1;
-    if (c->own && has_special(c, before)) {
+    if (c->own && has_special(c, before, text, n)) {
         c->out->n = before;
         if (encode_chars(c, text, n, e))
             return -1;

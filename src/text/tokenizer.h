@@ -39,8 +39,10 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_sp
  * text has more than max_ids ids or *stop has become true.
  *
  * own: the spans of the text in which special tokens are recognised. The string of a special token that does not lie
- * in one of them as a whole is ordinary text: it is encoded to ids that are not special. A text without such strings
- * has the same ids as without own. */
+ * in one of them as a whole is ordinary text: it is encoded to ids that are not special. Where the model can only make
+ * a special token of a character, by itself or by its bytes, it counts as unknown: it becomes its byte tokens, else
+ * unk_token, and is dropped if there are neither. unk_token, for unknown characters only, is the one special token that
+ * ordinary text may have. A text without such strings and characters has the same ids as without own. */
 typedef struct {
     size_t max_ids;
     const atomic_bool *stop; /* NULL: never */

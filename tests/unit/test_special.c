@@ -425,6 +425,49 @@ static void a_normalizer_that_changes_the_marks_gives_nothing_away(void **state)
     tokenizer_free(t);
 }
 
+/* Character by character is not fine enough: it is spelt by its bytes, or unknown, or left out. */
+static void a_special_token_of_one_character_is_not_made_of_what_is_said(void **state)
+{
+    (void)state;
+    static const char *const members[] = {ADDED(5, "§", false), ADDED(5, "§", true)};
+    for (int i = 0; i < 2; i++) {
+        tokenizer *t = small_tokenizer(members[i], "");
+        expect_ids(t, "ab§b", 1, IDS(0, 4, 4));
+        expect_ids(t, "§b§", 2, IDS(5, 4));
+        tokenizer_free(t);
+        t = small_tokenizer(members[i], ",\"unk_token\":\"e\"");
+        expect_ids(t, "ab§b", 1, IDS(0, 4, 2, 4));
+        assert_true(tokenizer_longest(t) > 0);
+        tokenizer_free(t);
+        t = small_tokenizer(members[i], ",\"unk_token\":\"e\",\"byte_fallback\":true");
+        expect_ids(t, "ab§b", 1, IDS(0, 4, 8, 9, 4));
+        tokenizer_free(t);
+    }
+    tokenizer *t = small_tokenizer(ADDED(8, "<0xC2>", false), ",\"unk_token\":\"e\",\"byte_fallback\":true");
+    expect_ids(t, "a¶b", 1, IDS(0, 2, 4));
+    tokenizer_free(t);
+    json_t *special = json_pack("[s]", "!");
+    t = tokenizer_with("tokenizer/llama3/tokenizer.json", special, false);
+    expect_ids(t, "!!!", 0, NULL, 0);
+    assert_int_equal(tokenizer_longest(t), 0);
+    tokenizer_free(t);
+    json_decref(special);
+}
+
+/* Unknown characters become the unknown token, but its name does not. */
+static void the_name_of_the_unknown_token_is_text(void **state)
+{
+    (void)state;
+    static const char *const models[] = {",\"unk_token\":\"<e>\"", ",\"unk_token\":\"<e>\",\"ignore_merges\":true"};
+    for (int i = 0; i < 2; i++) {
+        tokenizer *t = small_tokenizer(ADDED(7, "<e>", false), models[i]);
+        expect_ids(t, "<e>", 0, IDS(1, 2, 3));
+        expect_ids(t, "<e>", 3, IDS(7));
+        expect_ids(t, "a€<e", 1, IDS(0, 7, 6));
+        tokenizer_free(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +475,8 @@ int main(void)
         cmocka_unit_test(what_is_said_never_becomes_a_special_token),
         cmocka_unit_test(tokens_by_name_and_known_roles_are_the_templates_own),
         cmocka_unit_test(a_normalizer_that_changes_the_marks_gives_nothing_away),
+        cmocka_unit_test(a_special_token_of_one_character_is_not_made_of_what_is_said),
+        cmocka_unit_test(the_name_of_the_unknown_token_is_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
