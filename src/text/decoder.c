@@ -1,6 +1,7 @@
 /* decoder.c - see decoder.h */
 #include "text/decoder.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -239,18 +240,6 @@ static void feed_stretch(const decoder *d, decoder_state *s, int i, span x, buf 
     buf_add(out, x.text, x.n);
 }
 
-/* The byte of a token <0xNN>, or -1. */
-static int byte_of_token(span x)
-{
-    if (x.n != 6 || memcmp(x.text, "<0x", 3) != 0 || x.text[5] != '>')
-        return -1;
-    char *end, digits[3] = {x.text[3], x.text[4], 0};
-    if (digits[0] == ' ' || digits[0] == '-')
-        return -1;
-    long value = strtol(digits, &end, 16);
-    return end == digits + 2 ? (int)value : -1;
-}
-
 static void feed_token(const decoder *d, decoder_state *s, int i, span x, buf *out);
 
 /* Ends a run of byte tokens: it is text if it is valid UTF-8 as a whole, else each byte is U+FFFD. */
@@ -297,7 +286,7 @@ static void feed_token(const decoder *d, decoder_state *s, int i, span x, buf *o
             break;
         case STEP_STRIP: x = strip_token(st, x); break;
         case STEP_BYTE_FALLBACK: {
-            int byte = byte_of_token(x);
+            int byte = decoder_byte_of_token(x.text, x.n);
             if (byte >= 0) {
                 buf_add_char(&s->run, (char)byte);
                 return;
@@ -340,4 +329,12 @@ void decoder_state_deinit(decoder_state *s)
     for (int i = 0; i < COMPONENT_MAX_STEPS; i++)
         buf_free(&s->scratch[i]);
     *s = (decoder_state){0};
+}
+
+int decoder_byte_of_token(const char *token, size_t n)
+{
+    if (n != strlen("<0xNN>") || memcmp(token, "<0x", 3) != 0 || token[5] != '>' ||
+        !isxdigit((unsigned char)token[3]) || !isxdigit((unsigned char)token[4]))
+        return -1;
+    return (int)strtol((char[]){token[3], token[4], 0}, NULL, 16);
 }

@@ -42,4 +42,7 @@ void decoder_finish(const decoder *d, decoder_state *s, buf *out);
 
 void decoder_state_deinit(decoder_state *s);
 
+/* Returns the byte that a token <0xNN>, with two hexadecimal digits, stands for; -1: it is not of this form. */
+int decoder_byte_of_token(const char *token, size_t n);
+
 #endif

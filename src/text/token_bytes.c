@@ -1,7 +1,6 @@
 /* token_bytes.c - see token_bytes.h */
 #include "text/token_bytes.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "text/byte_level.h"
@@ -32,8 +31,9 @@ void token_bytes(const tokenizer *t, int id, buf *out)
     const char *spelt = tokenizer_token_text(t, id, &n);
     if (!spelt)
         return;
-    if (n == strlen("<0xNN>") && memcmp(spelt, "<0x", 3) == 0)
-        buf_add_char(out, (char)strtoul(spelt + 3, NULL, 16));
+    int byte = decoder_byte_of_token(spelt, n);
+    if (byte >= 0)
+        buf_add_char(out, (char)byte);
     else
         byte_level_decode(spelt, n, out);
 }

@@ -9,6 +9,7 @@
 #include "support/golden_tokenizer.h"
 #include "support/test.h"
 #include "text/detokenizer.h"
+#include "text/token_bytes.h"
 #include "text/utf8.h"
 
 static void check_equal(const buf *got, const buf *want, const char *what)
@@ -146,9 +147,9 @@ static void test_byte_fallback(void **state)
 static void check_decoder(const char *decoder_json, const int *id, size_t n, const char *text)
 {
     err e = {{0}};
-    char *json = xasprintf(
-        "{\"decoder\":%s,\"model\":{\"vocab\":{\"a\":0,\"_\":1,\"__a__\":2,\"___\":3,\"<0x5F>\":4},\"merges\":[]}}",
-        decoder_json);
+    char *json = xasprintf("{\"decoder\":%s,\"model\":{\"vocab\":{\"a\":0,\"_\":1,\"__a__\":2,\"___\":3,\"<0x5F>\":4,"
+                           "\"<0x\\tA>\":5,\"<0x A>\":6,\"<0x+A>\":7,\"<0x5 >\":8},\"merges\":[]}}",
+                           decoder_json);
     tokenizer *t = tokenizer_from_json(json, strlen(json), NULL, 0, &e);
     if (!t)
         fail_msg("%s", e.msg);
@@ -160,7 +161,7 @@ static void check_decoder(const char *decoder_json, const int *id, size_t n, con
         int random[12];
         size_t k = rng_u64(seed, 0) % 12;
         for (size_t i = 0; i < k; i++)
-            random[i] = (int)(rng_u64(seed, i + 1) % 6);
+            random[i] = (int)(rng_u64(seed, i + 1) % 10);
         check_ids(t, random, k, seed, decoder_json);
     }
     buf_free(&out);
@@ -189,17 +190,40 @@ static void test_steps(void **state)
     check_decoder("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Replace\",\"pattern\":{"
                   "\"String\":\"_\"},\"content\":\"+\"}]}",
                   IDS(4, 4, 0, 4), "++a+");
+    check_decoder("{\"type\":\"ByteFallback\"}", IDS(4, 5, 6, 7, 8), "_<0x\tA><0x A><0x+A><0x5 >");
     check_decoder("{\"type\":\"ByteLevel\"}", IDS(0, 4, 3), "a<0x5F>___");
     check_decoder("{\"type\":\"Sequence\",\"decoders\":[]}", IDS(0, 3), "a___");
+}
+
+static void check_bytes(const tokenizer *t, int id, const char *bytes)
+{
+    buf out = {0};
+    token_bytes(t, id, &out);
+    buf_add(&out, "", 0);
+    assert_string_equal(out.data, bytes);
+    buf_free(&out);
+}
+
+/* What only looks like <0xNN> is spelt in the alphabet of byte-level BPE. */
+static void test_token_bytes(void **state)
+{
+    (void)state;
+    err e = {{0}};
+    const char *json = "{\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"vocab\":{\"<0xé>\":0,\"<0xE9>\":1,"
+                       "\"<0xa+>\":2},\"merges\":[]}}";
+    tokenizer *t = tokenizer_from_json(json, strlen(json), NULL, 0, &e);
+    assert_non_null(t);
+    check_bytes(t, 0, "<0x\xe9>");
+    check_bytes(t, 1, "\xe9");
+    check_bytes(t, 2, "<0xa+>");
+    tokenizer_free(t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_ids),
-        cmocka_unit_test(test_byte_level),
-        cmocka_unit_test(test_byte_fallback),
-        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_random_ids), cmocka_unit_test(test_byte_level),  cmocka_unit_test(test_byte_fallback),
+        cmocka_unit_test(test_steps),      cmocka_unit_test(test_token_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
