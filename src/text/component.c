@@ -51,7 +51,9 @@ static int visit(walk *w, const json_t *spec, int depth, err *e)
         return w->add(w->self, type, spec, e) ? err_wrap(e, "%s %s", w->kind, type) : 0;
     }
     const json_t *list = json_object_get(spec, w->list_key);
-    if (!json_is_array(list) || depth > COMPONENT_MAX_STEPS)
+    if (depth > COMPONENT_MAX_STEPS)
+        return err_set(e, "%s Sequence: nested more than %d deep", w->kind, COMPONENT_MAX_STEPS);
+    if (!json_is_array(list))
         return err_set(e, "%s Sequence: needs an array \"%s\"", w->kind, w->list_key);
     for (size_t i = 0; i < json_array_size(list); i++)
         if (visit(w, json_array_get(list, i), depth + 1, e))

@@ -200,6 +200,9 @@ static void check_refused(const char *parts, const char *reason)
         fail_msg("%s: says \"%s\", not \"%s\"", parts, e.msg, reason);
 }
 
+#define SEQUENCE(of) "{\"type\":\"Sequence\",\"normalizers\":[" of "]}"
+#define NESTED(of) SEQUENCE(SEQUENCE(SEQUENCE(SEQUENCE(of))))
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -228,6 +231,8 @@ static void test_refused(void **state)
         {"\"normalizer\":7," MODEL, "normalizer: must be null or an object"},
         {"\"normalizer\":{\"type\":\"NFC\",\"extra\":1}," MODEL, "normalizer NFC: unknown member \"extra\""},
         {"\"normalizer\":{\"type\":\"Sequence\"}," MODEL, "needs an array \"normalizers\""},
+        {"\"normalizer\":" NESTED(NESTED(NESTED(NESTED(NESTED("{\"type\":\"NFC\"}"))))) "," MODEL,
+         "normalizer Sequence: nested more than 16 deep"},
         {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"x\"}," MODEL,
          "the pattern is empty"},
         {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"x\"}," MODEL, "regex \"(\""},
