@@ -136,7 +136,7 @@ static value filter_truncate(jinja_run *r, value in, const jinja_arguments *a)
     const str *end = v[2].kind == VALUE_MISSING ? str_of(r, "...") : value_to_str(r, v[2]);
     if (length < (int64_t)str_chars(end) || leeway < 0)
         jinja_run_fail(r, "the length must be at least that of the end, the leeway at least 0");
-    if (value_length(r, in) <= length + leeway)
+    if (value_length(r, in) - leeway <= length) /* length + leeway may overflow */
         return in;
     if (in.kind != VALUE_STRING)
         jinja_run_fail(r, "can only truncate str, not %s", value_type(in));
@@ -152,9 +152,10 @@ static value filter_center(jinja_run *r, value in, const jinja_arguments *a)
     value width;
     jinja_args_bind(r, "center", a, 0, "width", &width);
     const str *s = value_to_str(r, in), *blank = str_of(r, " ");
-    int64_t wanted = int_or(r, "width", width, 80), more = wanted - (int64_t)str_chars(s);
-    if (more <= 0)
+    int64_t wanted = int_or(r, "width", width, 80), n = (int64_t)str_chars(s);
+    if (wanted <= n)
         return value_str(s);
+    int64_t more = wanted - n;
     int64_t left = more / 2 + (more & wanted & 1);
     const str *x = str_concat(r, str_repeat(r, blank, left), s);
     return value_str(str_concat(r, x, str_repeat(r, blank, more - left)));

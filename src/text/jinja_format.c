@@ -232,6 +232,7 @@ static value read_name(percent *p)
     return found;
 }
 
+/* Returns a width or precision; one beyond MAX_WIDTH on either side as one beyond it. */
 static int64_t read_count(percent *p)
 {
     int64_t n = 0;
@@ -240,7 +241,8 @@ static int64_t read_count(percent *p)
         value v = next_argument(p);
         if (!value_is_int(v))
             jinja_run_fail(p->r, "* takes its width from an integer");
-        return value_to_int(v) > MAX_WIDTH ? MAX_WIDTH + 1 : value_to_int(v);
+        int64_t i = value_to_int(v);
+        return i > MAX_WIDTH ? MAX_WIDTH + 1 : i < -MAX_WIDTH ? -MAX_WIDTH - 1 : i;
     }
     for (; peek(p) >= '0' && peek(p) <= '9'; p->at++)
         n = n > MAX_WIDTH ? n : n * 10 + (peek(p) - '0');

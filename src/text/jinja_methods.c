@@ -291,11 +291,12 @@ static value pad(jinja_run *r, function *f, const jinja_arguments *a, int sides)
     value v[2];
     jinja_args_bind_positional(r, f->name, a, 1, "width fillchar", v);
     const str *fill = v[1].kind == VALUE_MISSING ? str_of(r, " ") : text_argument(r, f->name, v[1]);
-    int64_t width = int_or(r, f->name, v[0], 0), n = (int64_t)str_chars(f->self.s), more = width - n;
+    int64_t width = int_or(r, f->name, v[0], 0), n = (int64_t)str_chars(f->self.s);
     if (str_chars(fill) != 1)
         jinja_run_fail(r, "what to fill with must be one character");
-    if (more <= 0)
+    if (width <= n)
         return f->self;
+    int64_t more = width - n;
     int64_t left = sides == SIDE_LEFT ? more : sides == SIDE_RIGHT ? 0 : more / 2 + (more & width & 1);
     return padded(r, f->self.s, fill, left, more - left);
 }
@@ -315,14 +316,14 @@ static value str_m_rjust(jinja_run *r, function *f, const jinja_arguments *a)
 
 static value str_m_zfill(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    value width;
-    jinja_args_bind_positional(r, f->name, a, 1, "width", &width);
+    value v;
+    jinja_args_bind_positional(r, f->name, a, 1, "width", &v);
     const str *s = f->self.s;
-    int64_t more = int_or(r, f->name, width, 0) - (int64_t)str_chars(s);
+    int64_t width = int_or(r, f->name, v, 0), n = (int64_t)str_chars(s);
     size_t sign = s->n && (s->s[0] == '-' || s->s[0] == '+');
-    if (more <= 0)
+    if (width <= n)
         return f->self;
-    const str *zeros = str_repeat(r, str_of(r, "0"), more);
+    const str *zeros = str_repeat(r, str_of(r, "0"), width - n);
     const str *x = str_concat(r, str_new(r, s->s, sign), zeros);
     return value_str(str_concat(r, x, str_new(r, s->s + sign, s->n - sign)));
 }

@@ -364,11 +364,12 @@ static int64_t count_argument(jinja_run *r, const char *what, value v)
 /* Returns l[from:to], filled up to n items with fill, unless it is MISSING or none. */
 static value cut(jinja_run *r, const jinja_list *l, size_t from, size_t to, size_t n, value fill)
 {
-    value *at = JINJA_NEW_ARRAY(r, value, n > to - from ? n : to - from);
+    bool fills = fill.kind != VALUE_MISSING && fill.kind != VALUE_NONE && n > to - from;
+    value *at = JINJA_NEW_ARRAY(r, value, fills ? n : to - from);
     size_t k = 0;
     for (size_t i = from; i < to; i++)
         at[k++] = l->at[i];
-    while (fill.kind != VALUE_MISSING && fill.kind != VALUE_NONE && k < n)
+    while (fills && k < n)
         at[k++] = fill;
     return value_list(r, VALUE_LIST, at, k);
 }

@@ -161,6 +161,49 @@ static void test_big_integers(void **state)
     expect("{{ 'x' | int(7, 4294967306) }}", "7");
 }
 
+#define LOW "(-9223372036854775807 - 1)"
+#define HIGH "9223372036854775807"
+
+/* Whatever integer of 64 bits a filter, a method or a format is given, nothing overflows. */
+static void test_extreme_arguments(void **state)
+{
+    (void)state;
+    expect("{{ 'abc' | truncate(" HIGH ") }}{{ 'abc' | truncate(3, leeway=" HIGH ") }}", "abcabc");
+    expect("{{ 'abc' | center(" LOW ") }}{{ 'abc'.center(" LOW ") }}{{ 'abc'.ljust(" LOW ") }}{{ 'abc'.rjust(" LOW
+           ") }}{{ 'abc'.zfill(" LOW ") }}",
+           "abcabcabcabcabc");
+    expect("{{ 'abc' | center(" HIGH ") }}", "render: line 1: filter 'center': a string of 4611686018427387902 times 1 "
+                                             "bytes is too long");
+    expect("{{ 'abc'.zfill(" HIGH ") }}",
+           "render: line 1: call of 'zfill': a string of 9223372036854775804 times 1 bytes is too long");
+    expect("{{ '%*d' % (" LOW ", 3) }}",
+           "render: line 1: operator %: a format's width and precision are at most 100000");
+    expect("{{ '%*d' % (" HIGH ", 3) }}",
+           "render: line 1: operator %: a format's width and precision are at most 100000");
+    expect("{{ '%.*f|%*d|' % (" LOW ", 3.0, -4, 3) }}", "3|3   |");
+    expect("{{ l | batch(" HIGH ") | list }}{{ l[" LOW ":" HIGH "] }}{{ l[" HIGH ":" LOW ":" LOW "] }}{{ s[::" LOW
+           "] }}{{ l[::" HIGH "] }}",
+           "[[3, 1, 2]][3, 1, 2][2]t[3]");
+    expect("{{ 'a\nb' | indent(" LOW ") }}{{ 'a' * " LOW " }}{{ [1] * " LOW " }}{{ l[" LOW "] }}{{ s[" LOW "] }}",
+           "a\nb[]");
+    expect("{{ s.find('t', " LOW ", " HIGH ") }}{{ s.rfind('t', " LOW ") }}{{ s.count('t', " HIGH ") }}"
+           "{{ s.replace('t', 'T', " LOW ") }}{{ s.split('e', " LOW ") }}{{ l.index(2, " LOW ", " HIGH ") }}",
+           "030TexT['t', 'xt']2");
+    expect("{{ 7 | round(" HIGH ") }}{{ 7 | round(" LOW ") }}{{ 7.0 | round(" LOW ") }}{{ 7.5 | round(" HIGH
+           ") }}{{ " LOW " is divisibleby(-1) }}{{ " LOW " % -1 }}",
+           "700.07.5True0");
+    static const char *const too_large[] = {"-" LOW,    LOW " | abs", LOW " // -1",         LOW " * -1",
+                                            LOW " - 1", HIGH " + 1",  "[" HIGH ", 1] | sum"};
+    for (size_t i = 0; i < sizeof too_large / sizeof *too_large; i++) {
+        char *program = xasprintf("{{ %s }}", too_large[i]),
+             *got = result(program, strlen(program), &jinja_default_limits);
+        if (!strstr(got, "an integer of more than 64 bits"))
+            fail_msg("%s\n  gave   %s", program, got);
+        free(got);
+        free(program);
+    }
+}
+
 static void test_rounding(void **state)
 {
     (void)state;
@@ -346,6 +389,7 @@ int main(void)
         cmocka_unit_test(test_render_errors),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_big_integers),
+        cmocka_unit_test(test_extreme_arguments),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_arguments),
