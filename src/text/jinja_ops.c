@@ -197,13 +197,14 @@ value op_binary(jinja_run *r, op_kind op, value a, value b)
 
 bool op_compare(jinja_run *r, op_kind op, value a, value b)
 {
+    value_order order;
     switch (op) {
     case OP_EQ: return value_equal(r, a, b);
     case OP_NE: return !value_equal(r, a, b);
-    case OP_LT: return value_compare(r, a, b, "<") < 0;
-    case OP_LE: return value_compare(r, a, b, "<=") <= 0;
-    case OP_GT: return value_compare(r, a, b, ">") > 0;
-    case OP_GE: return value_compare(r, a, b, ">=") >= 0;
+    case OP_LT: return value_compare(r, a, b, "<") == ORDER_LESS;
+    case OP_LE: order = value_compare(r, a, b, "<="); return order == ORDER_LESS || order == ORDER_EQUAL;
+    case OP_GT: return value_compare(r, a, b, ">") == ORDER_GREATER;
+    case OP_GE: order = value_compare(r, a, b, ">="); return order == ORDER_GREATER || order == ORDER_EQUAL;
     case OP_IN: return value_contains(r, b, a);
     default: return !value_contains(r, b, a);
     }

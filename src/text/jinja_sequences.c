@@ -95,7 +95,7 @@ static void sort(jinja_run *r, keyed *at, keyed *spare, size_t n)
     sort(r, at + half, spare, n - half);
     memcpy(spare, at, n * sizeof *at);
     for (size_t out = 0; out < n; out++) {
-        bool right = i == half || (k < n && value_compare(r, spare[k].key, spare[i].key, "<") < 0);
+        bool right = i == half || (k < n && value_compare(r, spare[k].key, spare[i].key, "<") == ORDER_LESS);
         at[out] = spare[right ? k++ : i++];
     }
 }
@@ -180,14 +180,14 @@ static value filter_groupby(jinja_run *r, value in, const jinja_arguments *a)
     return value_list(r, VALUE_LIST, groups, n);
 }
 
-static value best(jinja_run *r, value in, const jinja_arguments *a, const char *name, int sign)
+static value best(jinja_run *r, value in, const jinja_arguments *a, const char *name, value_order wanted)
 {
     value v[2], item, found = value_missing(), found_key = value_missing();
     jinja_args_bind(r, name, a, 0, "case_sensitive attribute", v);
     const sort_key key = {.attribute = v[1], .ignores_case = !value_is_true(r, v[0])};
     for (iter *it = value_iter(r, in); iter_next(r, it, &item);) {
         value k = key_of(r, &key, item);
-        if (found.kind != VALUE_MISSING && value_compare(r, k, found_key, sign < 0 ? "<" : ">") * sign <= 0)
+        if (found.kind != VALUE_MISSING && value_compare(r, k, found_key, wanted == ORDER_LESS ? "<" : ">") != wanted)
             continue;
         found = item;
         found_key = k;
@@ -197,11 +197,11 @@ static value best(jinja_run *r, value in, const jinja_arguments *a, const char *
 
 static value filter_min(jinja_run *r, value in, const jinja_arguments *a)
 {
-    return best(r, in, a, "min", -1);
+    return best(r, in, a, "min", ORDER_LESS);
 }
 static value filter_max(jinja_run *r, value in, const jinja_arguments *a)
 {
-    return best(r, in, a, "max", 1);
+    return best(r, in, a, "max", ORDER_GREATER);
 }
 
 /* Generators. */

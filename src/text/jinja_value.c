@@ -250,33 +250,43 @@ bool value_is_same(value a, value b)
     }
 }
 
-static int compare_lists(jinja_run *r, const jinja_list *a, const jinja_list *b, const char *op)
+static value_order order_of(int sign)
+{
+    return sign < 0 ? ORDER_LESS : sign > 0 ? ORDER_GREATER : ORDER_EQUAL;
+}
+
+/* Lists are ordered as the first items that are not equal; NaN is equal to none. */
+static value_order compare_lists(jinja_run *r, const jinja_list *a, const jinja_list *b, const char *op)
 {
     for (size_t i = 0; i < a->n && i < b->n; i++)
         if (!value_equal(r, a->at[i], b->at[i]))
             return value_compare(r, a->at[i], b->at[i], op);
-    return a->n < b->n ? -1 : a->n > b->n;
+    return order_of(a->n < b->n ? -1 : a->n > b->n);
 }
 
-static int compare_strings(const str *a, const str *b)
+static value_order compare_numbers(value a, value b)
+{
+    long double x = a.kind == VALUE_FLOAT ? (long double)a.f : (long double)value_to_int(a);
+    long double y = b.kind == VALUE_FLOAT ? (long double)b.f : (long double)value_to_int(b);
+    return x < y ? ORDER_LESS : x > y ? ORDER_GREATER : x == y ? ORDER_EQUAL : ORDER_NONE;
+}
+
+static value_order compare_strings(const str *a, const str *b)
 {
     size_t n = a->n < b->n ? a->n : b->n;
     int c = n ? memcmp(a->s, b->s, n) : 0; /* UTF-8 sorts as its code points do */
-    return c ? c : a->n < b->n ? -1 : a->n > b->n;
+    return order_of(c ? c : a->n < b->n ? -1 : a->n > b->n);
 }
 
-int value_compare(jinja_run *r, value a, value b, const char *op)
+value_order value_compare(jinja_run *r, value a, value b, const char *op)
 {
     jinja_run_spend(r, 1);
     if (a.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, a);
     if (b.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, b);
-    if (value_is_number(a) && value_is_number(b)) {
-        long double x = a.kind == VALUE_FLOAT ? (long double)a.f : (long double)value_to_int(a);
-        long double y = b.kind == VALUE_FLOAT ? (long double)b.f : (long double)value_to_int(b);
-        return x < y ? -1 : x > y;
-    }
+    if (value_is_number(a) && value_is_number(b))
+        return compare_numbers(a, b);
     if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
         jinja_run_spend(r, a.s->n / 256);
         return compare_strings(a.s, b.s);
@@ -284,9 +294,9 @@ int value_compare(jinja_run *r, value a, value b, const char *op)
     if (a.kind != b.kind || !value_is_sequence(a))
         jinja_run_fail(r, "'%s' and '%s' cannot be compared by %s", value_type(a), value_type(b), op);
     jinja_run_enter(r);
-    int c = compare_lists(r, a.list, b.list, op);
+    value_order order = compare_lists(r, a.list, b.list, op);
     jinja_run_leave(r);
-    return c;
+    return order;
 }
 
 bool value_float_fits(double x)

@@ -230,8 +230,11 @@ value value_undefined_of(jinja_run *r, value of, value name);
 const char *value_type(value v); /* Python's name: "str" */
 bool value_is_true(jinja_run *r, value v);
 bool value_equal(jinja_run *r, value a, value b);
-int value_compare(jinja_run *r, value a, value b,
-                  const char *op);    /* < 0, 0, > 0; fails where Python does. op: for the message */
+
+typedef enum { ORDER_LESS = -1, ORDER_EQUAL, ORDER_GREATER, ORDER_NONE } value_order; /* ORDER_NONE: one is NaN */
+/* Compares by < and >; fails where Python does. op: for the message. */
+value_order value_compare(jinja_run *r, value a, value b, const char *op);
+
 bool value_is_same(value a, value b); /* Python's `is`, but equal numbers or strings are the same */
 bool value_contains(jinja_run *r, value in, value what);
 int64_t value_length(jinja_run *r, value v); /* len(); fails for what has none */

@@ -204,6 +204,20 @@ static void test_extreme_arguments(void **state)
     }
 }
 
+/* NaN is neither less nor greater than anything, nor equal to it. */
+static void test_nan(void **state)
+{
+    (void)state;
+    expect(
+        "{% set x = 'nan' | float %}{{ [x < 1, x <= 1, x > 1, x >= 1, 1 < x, 1 <= x, 1 > x, 1 >= x, x <= x, x != 1] }}",
+        "[False, False, False, False, False, False, False, False, False, True]");
+    expect("{% set x = 'nan' | float %}{{ [[x] < [1], [x] <= [1], [x] > [1], [1, x] >= [1, 2], (1, x) <= (2, x)] }}",
+           "[False, False, False, False, True]");
+    expect("{% set x = 'nan' | float %}{{ [x, 1] | max }} {{ [1, x] | max }} {{ [x, 1] | min }} {{ [1, x, 2] | max }} "
+           "{{ 1 is le(x) }}",
+           "nan 1 nan 2 False");
+}
+
 static void test_rounding(void **state)
 {
     (void)state;
@@ -390,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_big_integers),
         cmocka_unit_test(test_extreme_arguments),
+        cmocka_unit_test(test_nan),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_arguments),
