@@ -16,6 +16,7 @@ enum { MAX_WIDTH = 100000 };
 typedef struct {
     uint32_t fill, align;     /* align: '<' '>' '^' '='; 0: the default of the value's kind */
     char sign;                /* '+', ' ', '-'; 0: none, which is '-' */
+    bool no_minus_zero;       /* z: what is rounded to -0 is written as 0 */
     bool alternate;           /* # */
     int64_t width, precision; /* precision -1: none */
     char group;               /* ',' or '_'; 0: none */
@@ -146,6 +147,13 @@ static void write_general(double x, int precision, char *out, size_t size)
         drop_zeros(out);
 }
 
+/* Returns whether digits are those of 0, as "0.00" and "0e+00" are. */
+static bool is_zero(const char *digits)
+{
+    size_t n = strspn(digits, "0.");
+    return n > 0 && (!digits[n] || strchr("eE%", digits[n]));
+}
+
 static void add_float(text *out, const spec *s, double x)
 {
     int precision = (int)s->precision; /* at most MAX_WIDTH */
@@ -165,7 +173,7 @@ static void add_float(text *out, const spec *s, double x)
     }
     if (percent)
         strcat(digits, "%");
-    const char *sign = sign_of(s, signbit(x) && !isnan(x));
+    const char *sign = sign_of(s, signbit(x) && !isnan(x) && !(s->no_minus_zero && is_zero(digits)));
     add_padded(out, s, sign, grouped(out->r, s, digits, 3, strlen(sign)), '>');
 }
 
@@ -184,9 +192,14 @@ static void write_as(text *out, char how, value v)
     }
 }
 
-static bool is_float_type(char type)
+/* Writes the character that has this code. */
+static void add_code(text *out, const spec *s, int64_t code)
 {
-    return type && strchr("eEfFgG%n", type);
+    text one = {.r = out->r};
+    if (code < 0 || code >= 0x110000 || code >> 11 == 0x1b)
+        jinja_run_fail(out->r, "%lld is the code of no character", (long long)code);
+    text_add_char(&one, (uint32_t)code);
+    add_padded(out, s, "", text_value(&one).s, '>');
 }
 
 /* "%s" % x. */
@@ -302,17 +315,12 @@ static void add_percent_number(percent *p, text *out, spec s, value v)
 
 static void add_percent_char(percent *p, text *out, const spec *s, value v)
 {
-    text one = {.r = p->r};
-    bool is_char = v.kind == VALUE_STRING && str_chars(v.s) == 1;
-    bool is_code =
-        value_is_int(v) && value_to_int(v) >= 0 && value_to_int(v) < 0x110000 && value_to_int(v) >> 11 != 0x1b;
-    if (!is_char && !is_code)
-        jinja_run_fail(p->r, "%%c writes one character");
-    if (is_char)
-        text_add_str(&one, v.s);
+    if (value_is_int(v))
+        add_code(out, s, value_to_int(v));
+    else if (v.kind == VALUE_STRING && str_chars(v.s) == 1)
+        add_padded(out, s, "", v.s, '>');
     else
-        text_add_char(&one, (uint32_t)value_to_int(v));
-    add_padded(out, s, "", text_value(&one).s, '>');
+        jinja_run_fail(p->r, "%%c writes one character");
 }
 
 static void add_conversion(percent *p, text *out)
@@ -427,15 +435,19 @@ static value field_value(braces *b, const char *s, size_t n)
     return v;
 }
 
-static spec read_brace_spec(jinja_run *r, const str *source)
+/* is_text: of a string, which a 0 before the width fills as it is aligned; of a number it fills behind the sign, unless
+ * an alignment is given. */
+static spec read_brace_spec(jinja_run *r, const str *source, bool is_text)
 {
     spec s = {.fill = ' ', .precision = -1};
+    bool has_fill = false;
     const char *p = source->s, *end = source->s + source->n;
     if (p < end) {
         const char *next = p;
         uint32_t first = utf8_next(&next);
         if (next < end && strchr("<>^=", *next) && *next) {
             s.fill = first;
+            has_fill = true;
             s.align = (unsigned char)*next;
             p = next + 1;
         } else if (strchr("<>^=", *p) && *p) {
@@ -444,15 +456,17 @@ static spec read_brace_spec(jinja_run *r, const str *source)
     }
     if (p < end && (*p == '+' || *p == ' ' || *p == '-'))
         s.sign = *p++;
+    if (p < end && *p == 'z') {
+        s.no_minus_zero = true;
+        p++;
+    }
     if (p < end && *p == '#') {
         s.alternate = true;
         p++;
     }
-    if (p < end && *p == '0') {
-        if (!s.align) {
-            s.fill = '0';
-            s.align = '=';
-        }
+    if (p < end && *p == '0' && !has_fill) {
+        s.fill = '0';
+        s.align = s.align || is_text ? s.align : '=';
         p++;
     }
     for (; p < end && *p >= '0' && *p <= '9'; p++)
@@ -474,6 +488,29 @@ static spec read_brace_spec(jinja_run *r, const str *source)
     return s;
 }
 
+static bool is_one_of(char type, const char *types)
+{
+    return type && strchr(types, type);
+}
+
+static bool can_write_text(const spec *s)
+{
+    return (!s->type || s->type == 's') && !s->sign && !s->no_minus_zero && !s->alternate && !s->group &&
+           s->align != '=';
+}
+
+static bool can_write_float(const spec *s)
+{
+    return (!s->type || is_one_of(s->type, "eEfFgG%n")) && !(s->type == 'n' && s->group);
+}
+
+static bool can_write_int(const spec *s)
+{
+    bool groups = !s->type || s->type == 'd' || (s->group == '_' && is_one_of(s->type, "boxX"));
+    return (!s->type || is_one_of(s->type, "bcdnoxX")) && s->precision < 0 && !s->no_minus_zero &&
+           (groups || !s->group) && (s->type != 'c' || (!s->sign && !s->alternate));
+}
+
 static void add_field(braces *b, text *out, value v, const str *how)
 {
     jinja_run *r = b->r;
@@ -482,22 +519,19 @@ static void add_field(braces *b, text *out, value v, const str *how)
         text_add_str(out, b->markup ? str_escape(r, s) : s);
         return;
     }
-    spec s = read_brace_spec(r, how);
+    spec s = read_brace_spec(r, how, v.kind == VALUE_STRING);
     if (v.kind == VALUE_STRING) {
-        if (s.align == '=' && s.fill == '0')
-            s.align = '<'; /* "{:05}" of a string fills on its right */
-        if ((s.type && s.type != 's') || s.sign || s.group || s.align == '=')
+        if (!can_write_text(&s))
             jinja_run_fail(r, "this way to write a value is none for a str");
         add_text(out, &s, b->markup ? str_escape(r, v.s) : v.s, '<');
-    } else if (v.kind == VALUE_FLOAT || (value_is_int(v) && is_float_type(s.type))) {
-        if (s.type && (!is_float_type(s.type) || (s.type == 'n' && s.group)))
+    } else if (v.kind == VALUE_FLOAT || (value_is_int(v) && is_one_of(s.type, "eEfFgG%"))) {
+        if (!can_write_float(&s))
             jinja_run_fail(r, "'%c' is no way to write a float", s.type);
         add_float(out, &s, value_number(v));
     } else if (value_is_int(v)) {
-        bool splits = !s.group || !s.type || s.type == 'd' || s.group == '_';
-        if ((s.type && !strchr("bdoxX", s.type)) || s.precision >= 0 || !splits)
+        if (!can_write_int(&s))
             jinja_run_fail(r, "this way to write a value is none for an int");
-        add_int(out, &s, value_to_int(v));
+        (s.type == 'c' ? add_code : add_int)(out, &s, value_to_int(v));
     } else {
         jinja_run_fail(r, "'%s' can be written in one way only", value_type(v));
     }

@@ -259,6 +259,22 @@ static void test_formats(void **state)
            "render: line 1: call of 'format': 'Undefined' can be written in one way only");
     expect("{{ '{:-}'.format('a') }}", "render: line 1: call of 'format': this way to write a value is none for a str");
     expect("{{ '{:,b}'.format(5) }}", "render: line 1: call of 'format': this way to write a value is none for an int");
+    expect("{{ '{:<05}|{:^05}|{:>05}|{:=05}|{:05}|{:x<05}|{:<+08,}'.format(3, 3, 3, -3, -3, 3, 1234) }}",
+           "30000|00300|00003|-0003|-0003|3xxxx|+1,23400");
+    expect("{{ '{:05}|{:<05}|{:>05}|{:^06}|{:<07.2f}'.format('a', 'a', 'a', 'a', 2.5) }}",
+           "a0000|a0000|0000a|00a000|2.50000");
+    expect("{{ '{:=05}'.format('a') }}",
+           "render: line 1: call of 'format': this way to write a value is none for a str");
+    expect("{{ '{:#}'.format('a') }}", "render: line 1: call of 'format': this way to write a value is none for a str");
+    expect("{{ '{:c}|{:5c}|{:<5c}|{:05c}|{:c}'.format(65, 65, 65, 65, 8364) }}", "A|    A|A    |0000A|€");
+    expect("{{ '{:c}'.format(1114112) }}", "render: line 1: call of 'format': 1114112 is the code of no character");
+    expect("{{ '{:c}'.format(55296) }}", "render: line 1: call of 'format': 55296 is the code of no character");
+    expect("{{ '{:+c}'.format(65) }}",
+           "render: line 1: call of 'format': this way to write a value is none for an int");
+    expect("{{ '{:z}|{:z.1f}|{:+z.1f}|{:z.0e}|{:z}|{:z.1%}'.format(1.0, -0.04, -0.01, -0.0, -0.5, -0.0001) }}",
+           "1.0|0.0|+0.0|0e+00|-0.5|0.0%");
+    expect("{{ '{:z}'.format(1) }}", "render: line 1: call of 'format': this way to write a value is none for an int");
+    expect("{{ '{:n}|{:5n}'.format(12345678, 3) }}", "12345678|    3");
     expect("{{ '{:1.}'.format('a') }}", "render: line 1: call of 'format': the format has a point without a precision");
 }
 
