@@ -11,7 +11,8 @@
  *   jinja_ops, jinja_methods, jinja_globals                operators and attributes, methods, functions
  *   jinja_filters, jinja_sequences, jinja_tests            {{ x | filter }}, {% if x is test %}
  *   jinja_value, jinja_dict, jinja_iter, jinja_str,        Python's values
- *   jinja_case, jinja_repr, jinja_format, jinja_json       and their text
+ *   jinja_case, jinja_chars, jinja_repr, jinja_format,     and their text
+ *   jinja_json
  *   jinja_own                                              whose text it is: the template's own, or the conversation's
  *
  * A program is immutable: several threads may render from one. A render has an arena of its own, and bounds on steps,

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "text/jinja_chars.h"
 #include "text/jinja_own.h"
 #include "text/jinja_str.h"
 #include "text/utf8.h"
@@ -98,8 +99,7 @@ static void add_title(text *t, uint32_t cp)
 {
     uint32_t upper[3], one = (uint32_t)utf8proc_totitle((utf8proc_int32_t)cp);
     int n = upper_of(cp, upper);
-    bool is_title = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LT;
-    if (n == 1 || is_title ||
+    if (n == 1 || char_is_title(cp) ||
         (one != cp && cp != 0xdf)) { /* utf8proc has a capital sharp s, which Python does not use */
         text_add_char(t, one);
         return;
@@ -109,23 +109,6 @@ static void add_title(text *t, uint32_t cp)
         text_add_char(t, upper[i] == 0x399 ? 0x345 : (uint32_t)utf8proc_tolower((utf8proc_int32_t)upper[i]));
 }
 
-static bool is_cased(uint32_t cp)
-{
-    if (cp < 0x80)
-        return (cp >= 'a' && cp <= 'z') || (cp >= 'A' && cp <= 'Z');
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-    return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
-}
-
-/* Most of the property Case_Ignorable: characters that are skipped when a sigma's neighbours are looked at. */
-static bool is_case_ignorable(uint32_t cp)
-{
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-    return cp == '\'' || cp == '.' || cp == ':' || cp == '^' || cp == '`' || cp == 0xb7 || cp == 0x2019 ||
-           c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_ME || c == UTF8PROC_CATEGORY_CF ||
-           c == UTF8PROC_CATEGORY_LM || c == UTF8PROC_CATEGORY_SK;
-}
-
 /* A sigma is final if a cased letter comes before it and none follows. */
 static bool is_final_sigma(const str *s, const char *at, const char *next)
 {
@@ -133,17 +116,17 @@ static bool is_final_sigma(const str *s, const char *at, const char *next)
     for (const char *p = at; p > s->s;) {
         const char *q = p = utf8_back(p);
         uint32_t cp = utf8_next(&q);
-        if (is_case_ignorable(cp))
+        if (char_is_case_ignorable(cp))
             continue;
-        before = is_cased(cp);
+        before = char_is_cased(cp);
         break;
     }
     if (!before)
         return false;
     for (const char *p = next; p < s->s + s->n;) {
         uint32_t cp = utf8_next(&p);
-        if (!is_case_ignorable(cp))
-            return !is_cased(cp);
+        if (!char_is_case_ignorable(cp))
+            return !char_is_cased(cp);
     }
     return true;
 }
@@ -178,19 +161,17 @@ const str *str_in_case(jinja_run *r, const str *s, str_case to)
     for (const char *p = s->s; p < s->s + s->n;) {
         const char *at = p;
         uint32_t cp = utf8_next(&p);
-        utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)cp);
-        bool is_upper = category == UTF8PROC_CATEGORY_LU;
         if (to == CASE_FOLDED)
             add_folded(&out, cp);
-        else if (to == CASE_SWAPPED && category == UTF8PROC_CATEGORY_LT)
+        else if (to == CASE_SWAPPED && !char_is_upper(cp) && !char_is_lower(cp))
             text_add_char(&out, cp);
-        else if (to == CASE_UPPER || (to == CASE_SWAPPED && !is_upper))
+        else if (to == CASE_UPPER || (to == CASE_SWAPPED && char_is_lower(cp)))
             add_upper(&out, cp);
         else if ((to == CASE_TITLE && !in_word) || (to == CASE_CAPITALIZED && at == s->s))
             add_title(&out, cp);
         else
             add_lower(&out, s, at, p, cp);
-        in_word = is_cased(cp);
+        in_word = char_is_cased(cp);
     }
     value v = text_value(&out);
     if (s->own == &own_all)
@@ -204,10 +185,10 @@ bool str_is_title(jinja_run *r, const str *s)
     jinja_run_spend(r, s->n / 8);
     for (const char *p = s->s; p < s->s + s->n;) {
         uint32_t cp = utf8_next(&p);
-        bool is_lower = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LL;
-        if (is_cased(cp) && is_lower != in_word)
+        bool is_cased = char_is_cased(cp);
+        if (is_cased && char_is_lower(cp) != in_word)
             return false;
-        in_word = is_cased(cp);
+        in_word = is_cased;
         any |= in_word;
     }
     return any;
@@ -219,12 +200,10 @@ bool str_has_case(jinja_run *r, const str *s, bool upper)
     jinja_run_spend(r, s->n / 8);
     for (const char *p = s->s; p < s->s + s->n;) {
         uint32_t cp = utf8_next(&p);
-        if (!is_cased(cp))
+        if (!char_is_cased(cp))
             continue;
         any = true;
-        bool is_lower = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LL;
-        bool is_upper = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LU;
-        if (upper ? !is_upper : !is_lower)
+        if (upper ? !char_is_upper(cp) : !char_is_lower(cp))
             return false;
     }
     return any;

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
+#include "text/jinja_chars.h"
 #include "text/jinja_eval.h"
 #include "text/jinja_format.h"
 #include "text/jinja_json.h"
@@ -163,9 +163,7 @@ static value filter_center(jinja_run *r, value in, const jinja_arguments *a)
 
 static bool is_word(uint32_t cp)
 {
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-    return cp == '_' || (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) ||
-           (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
+    return cp == '_' || char_is_alpha(cp) || char_is_numeric(cp);
 }
 
 static value filter_wordcount(jinja_run *r, value in, const jinja_arguments *a)

@@ -2,8 +2,8 @@
 #include "text/jinja_methods.h"
 
 #include <math.h>
-#include <utf8proc.h>
 
+#include "text/jinja_chars.h"
 #include "text/jinja_eval.h"
 #include "text/jinja_format.h"
 #include "text/jinja_str.h"
@@ -348,37 +348,9 @@ static value str_m_expandtabs(jinja_run *r, function *f, const jinja_arguments *
     return like(r, f, text_value(&out));
 }
 
-static utf8proc_category_t category(uint32_t cp)
-{
-    return utf8proc_category((utf8proc_int32_t)cp);
-}
-
-static bool is_alpha(uint32_t cp)
-{
-    utf8proc_category_t c = category(cp);
-    return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
-}
-
-static bool is_decimal(uint32_t cp)
-{
-    return category(cp) == UTF8PROC_CATEGORY_ND;
-}
-
-static bool is_digit(uint32_t cp)
-{
-    bool raised = cp == 0xb2 || cp == 0xb3 || cp == 0xb9 || (cp >= 0x2070 && cp <= 0x2079);
-    return is_decimal(cp) || raised || (cp >= 0x2080 && cp <= 0x2089);
-}
-
-static bool is_numeric(uint32_t cp)
-{
-    utf8proc_category_t c = category(cp);
-    return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
-}
-
 static bool is_alnum(uint32_t cp)
 {
-    return is_alpha(cp) || is_numeric(cp);
+    return char_is_alpha(cp) || char_is_numeric(cp);
 }
 static bool is_ascii(uint32_t cp)
 {
@@ -398,19 +370,19 @@ static value all_are(jinja_run *r, function *f, const jinja_arguments *a, bool (
 
 static value str_m_isalpha(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    return all_are(r, f, a, is_alpha);
+    return all_are(r, f, a, char_is_alpha);
 }
 static value str_m_isdigit(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    return all_are(r, f, a, is_digit);
+    return all_are(r, f, a, char_is_digit);
 }
 static value str_m_isdecimal(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    return all_are(r, f, a, is_decimal);
+    return all_are(r, f, a, char_is_decimal);
 }
 static value str_m_isnumeric(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    return all_are(r, f, a, is_numeric);
+    return all_are(r, f, a, char_is_numeric);
 }
 static value str_m_isalnum(jinja_run *r, function *f, const jinja_arguments *a)
 {

@@ -278,6 +278,22 @@ static void test_formats(void **state)
     expect("{{ '{:1.}'.format('a') }}", "render: line 1: call of 'format': the format has a point without a precision");
 }
 
+/* Properties that do not follow from the general category. */
+static void test_characters(void **state)
+{
+    (void)state;
+    expect("{{ ['①'.isdigit(), '፩'.isdigit(), '²'.isdigit(), '½'.isdigit(), '①'.isdecimal(), '٣'.isdecimal()] }}",
+           "[True, True, True, False, False, True]");
+    expect("{{ ['一'.isnumeric(), '½'.isnumeric(), 'Ⅷ'.isnumeric(), '丁'.isnumeric(), '①a'.isalnum()] }}",
+           "[True, True, True, False, True]");
+    expect("{{ ['ªº'.islower(), 'ⅷ'.islower(), 'Ⓐ'.isupper(), 'Ⓐ'.islower(), 'ʰ' is lower, 'Ⅷ' is upper, "
+           "'ǅ'.isupper()] }}",
+           "[True, True, True, False, True, True, False]");
+    expect("{{ 'ⓐⅧ'.swapcase() }}{{ 'ªa ⓐⓑ'.title() }}{{ ['Ⓐⓐ'.istitle(), 'ⓐ'.istitle()] }}", "Ⓐⅷªa Ⓐⓑ[True, False]");
+    expect("{{ 'ΑΣ․Α'.lower() }} {{ 'ΑΣ․'.lower() }} {{ 'Α:Σ'.lower() }} {{ 'Α՟Σ Β'.lower() }} {{ 'Α!Σ'.lower() }}",
+           "ασ․α ας․ α:ς α՟ς β α!σ");
+}
+
 static void test_arguments(void **state)
 {
     (void)state;
@@ -423,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_nan),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_characters),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_bytes_that_end_strings),
         cmocka_unit_test(test_bounds),
