@@ -45,10 +45,14 @@ static value filter_capitalize(jinja_run *r, value in, const jinja_arguments *a)
     return value_str(str_in_case(r, value_to_str(r, in), CASE_CAPITALIZED));
 }
 
-static bool begins_word(uint32_t before)
+static uint32_t char_at(const char *p)
 {
-    return unicode_is_blank(before) || before == '-' || before == '(' || before == '{' || before == '[' ||
-           before == '<';
+    return utf8_next(&p);
+}
+
+static bool ends_word(uint32_t cp)
+{
+    return unicode_is_blank(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
 }
 
 /* Differs from Python's title(): a word begins behind white space, a hyphen or an opening bracket. */
@@ -57,14 +61,14 @@ static value filter_title(jinja_run *r, value in, const jinja_arguments *a)
     jinja_args_none(r, "title", a);
     const str *s = value_to_str(r, in);
     text out = {.r = r};
-    uint32_t before = ' ';
     jinja_run_spend(r, s->n);
-    for (const char *p = s->s; p < s->s + s->n;) {
-        const char *at = p;
-        uint32_t cp = utf8_next(&p);
-        const str *c = str_new(r, at, (size_t)(p - at));
-        text_add_str(&out, str_in_case(r, c, begins_word(before) ? CASE_UPPER : CASE_LOWER));
-        before = cp;
+    for (const char *p = s->s, *end = s->s + s->n; p < end;) {
+        const char *first = p, *rest;
+        bool goes_on = !ends_word(utf8_next(&p));
+        for (rest = p; goes_on && p < end && !ends_word(char_at(p));)
+            utf8_next(&p);
+        text_add_str(&out, str_in_case(r, str_new(r, first, (size_t)(rest - first)), CASE_UPPER));
+        text_add_str(&out, str_in_case(r, str_new(r, rest, (size_t)(p - rest)), CASE_LOWER));
     }
     return text_value(&out);
 }

@@ -27,7 +27,7 @@ static const str *optional_text(jinja_run *r, const char *method, value v)
 
 static int64_t int_or(jinja_run *r, const char *method, value v, int64_t default_value)
 {
-    if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
+    if (v.kind == VALUE_MISSING)
         return default_value;
     if (!value_is_int(v))
         jinja_run_fail(r, "%s: expected an integer, not '%s'", method, value_type(v));
@@ -116,10 +116,12 @@ static value str_m_splitlines(jinja_run *r, function *f, const jinja_arguments *
     return str_lines(r, f->self.s, value_is_true(r, keep));
 }
 
-/* Converts a start or end in code points (negative: from the end) to an offset in bytes; past the end, length + 1. */
+/* Converts a start or end in code points (negative: from the end; None: left out) to an offset in bytes; past the end,
+ * length + 1. */
 static size_t offset_of(jinja_run *r, function *f, value v, int64_t default_value)
 {
-    int64_t n = (int64_t)str_chars(f->self.s), i = int_or(r, f->name, v, default_value);
+    int64_t n = (int64_t)str_chars(f->self.s);
+    int64_t i = v.kind == VALUE_NONE ? default_value : int_or(r, f->name, v, default_value);
     if (n != (int64_t)f->self.s->n)
         jinja_run_spend(r, f->self.s->n / 64);
     if (i < 0)

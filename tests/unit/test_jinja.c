@@ -292,6 +292,7 @@ static void test_characters(void **state)
     expect("{{ 'ⓐⅧ'.swapcase() }}{{ 'ªa ⓐⓑ'.title() }}{{ ['Ⓐⓐ'.istitle(), 'ⓐ'.istitle()] }}", "Ⓐⅷªa Ⓐⓑ[True, False]");
     expect("{{ 'ΑΣ․Α'.lower() }} {{ 'ΑΣ․'.lower() }} {{ 'Α:Σ'.lower() }} {{ 'Α՟Σ Β'.lower() }} {{ 'Α!Σ'.lower() }}",
            "ασ․α ας․ α:ς α՟ς β α!σ");
+    expect("{{ 'ΑΒΣ ΑΣ-ΣΑΣ(ΤΗΣ' | title }}", "Αβς Ασ-Σας(Της");
 }
 
 static void test_arguments(void **state)
@@ -300,6 +301,17 @@ static void test_arguments(void **state)
     expect("{{ 'abc'.count('') }}{{ 'abc'.count('', 1, 2) }}{{ 'abc'.count('', 2, 1) }}{{ 'äbc'.count('', -2) }}",
            "4203");
     expect("{{ [{'a': 1}, ['x', 'y']] | map(attribute=1, default='none') | list }}", "['none', 'y']");
+    static const char *const no_none[] = {"center(none)", "zfill(none)", "split('e', none)", "replace('t', 'T', none)",
+                                          "expandtabs(none)"};
+    for (size_t i = 0; i < sizeof no_none / sizeof *no_none; i++) {
+        char *program = xasprintf("{{ s.%s }}", no_none[i]),
+             *got = result(program, strlen(program), &jinja_default_limits);
+        if (!strstr(got, "expected an integer, not 'NoneType'"))
+            fail_msg("%s\n  gave   %s", program, got);
+        free(got);
+        free(program);
+    }
+    expect("{{ s.find('t', none) }}{{ s.find('t', 1, none) }}{{ s.count('t', none, none) }}", "032");
     expect("{{ s | center(none) }}", "render: line 1: filter 'center': width must be an integer, not NoneType");
     expect("{{ s | truncate(none) }}", "render: line 1: filter 'truncate': length must be an integer, not NoneType");
     expect("{{ s | truncate(3, leeway=none) }}", "text");
