@@ -105,8 +105,12 @@ static void add_title(text *t, uint32_t cp)
         return;
     }
     text_add_char(t, upper[0]);
-    for (int i = 1; i < n; i++) /* an iota becomes a subscript */
-        text_add_char(t, upper[i] == 0x399 ? 0x345 : (uint32_t)utf8proc_tolower((utf8proc_int32_t)upper[i]));
+    bool is_first = !char_is_cased(upper[0]); /* the apostrophe of U+0149 */
+    for (int i = 1; i < n; i++) {             /* behind the first letter, an iota becomes a subscript */
+        uint32_t lower = upper[i] == 0x399 ? 0x345 : (uint32_t)utf8proc_tolower((utf8proc_int32_t)upper[i]);
+        text_add_char(t, is_first ? upper[i] : lower);
+        is_first = false;
+    }
 }
 
 /* A sigma is final if a cased letter comes before it and none follows. */

@@ -292,6 +292,7 @@ static void test_characters(void **state)
     expect("{{ 'ⓐⅧ'.swapcase() }}{{ 'ªa ⓐⓑ'.title() }}{{ ['Ⓐⓐ'.istitle(), 'ⓐ'.istitle()] }}", "Ⓐⅷªa Ⓐⓑ[True, False]");
     expect("{{ 'ΑΣ․Α'.lower() }} {{ 'ΑΣ․'.lower() }} {{ 'Α:Σ'.lower() }} {{ 'Α՟Σ Β'.lower() }} {{ 'Α!Σ'.lower() }}",
            "ασ․α ας․ α:ς α՟ς β α!σ");
+    expect("{{ 'ŉa'.title() }}{{ 'ŉ'.capitalize() }}{{ 'ﬃ ﬁx'.title() }}", "ʼNaʼNFfi Fix");
     expect("{{ 'ΑΒΣ ΑΣ-ΣΑΣ(ΤΗΣ' | title }}", "Αβς Ασ-Σας(Της");
 }
 
