@@ -284,7 +284,8 @@ static spec read_percent_spec(percent *p)
     if (peek(p) == '.') {
         p->at++;
         s.precision = read_count(p);
-        s.precision = s.precision < 0 ? 0 : s.precision;
+        if (s.precision < 0) /* from a *; Python too refuses one that is far below 0 */
+            s.precision = s.precision < -MAX_WIDTH ? MAX_WIDTH + 1 : 0;
     }
     while (strchr("hlL", peek(p)) && peek(p))
         p->at++;

@@ -180,7 +180,9 @@ static void test_extreme_arguments(void **state)
            "render: line 1: operator %: a format's width and precision are at most 100000");
     expect("{{ '%*d' % (" HIGH ", 3) }}",
            "render: line 1: operator %: a format's width and precision are at most 100000");
-    expect("{{ '%.*f|%*d|' % (" LOW ", 3.0, -4, 3) }}", "3|3   |");
+    expect("{{ '%.*f|%*d|' % (-2, 3.0, -4, 3) }}", "3|3   |");
+    expect("{{ '%.*f' % (" LOW ", 3.0) }}",
+           "render: line 1: operator %: a format's width and precision are at most 100000");
     expect("{{ l | batch(" HIGH ") | list }}{{ l[" LOW ":" HIGH "] }}{{ l[" HIGH ":" LOW ":" LOW "] }}{{ s[::" LOW
            "] }}{{ l[::" HIGH "] }}",
            "[[3, 1, 2]][3, 1, 2][2]t[3]");
