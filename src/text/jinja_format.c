@@ -338,6 +338,8 @@ static void add_conversion(percent *p, text *out)
         jinja_run_fail(p->r, "the format has an unknown '%c'", s.type >= ' ' && s.type < 0x7f ? s.type : '?');
     if (!named)
         v = next_argument(p);
+    if (strchr("csra", s.type)) /* only numbers are filled with zeros */
+        s.fill = ' ';
     if (s.type == 'c') {
         add_percent_char(p, out, &s, v);
     } else if (strchr("sra", s.type)) {
@@ -345,7 +347,6 @@ static void add_conversion(percent *p, text *out)
         write_as(&t, s.type, v);
         const str *written = text_value(&t).s;
         bool escape = p->format->markup && !(v.kind == VALUE_STRING && v.s->markup);
-        s.fill = ' ';
         add_text(out, &s, escape ? str_plain(p->r, str_escape(p->r, written)) : written, '>');
     } else {
         add_percent_number(p, out, s, v);
@@ -366,7 +367,8 @@ value format_percent(jinja_run *r, const str *format, value with)
         p.at++;
         add_conversion(&p, &out);
     }
-    bool may_be_unused = with.kind == VALUE_DICT || with.kind == VALUE_LIST || with.kind == VALUE_UNDEFINED;
+    bool may_be_unused =
+        with.kind == VALUE_DICT || with.kind == VALUE_LIST || with.kind == VALUE_RANGE || with.kind == VALUE_UNDEFINED;
     bool all_used = with.kind == VALUE_TUPLE ? (size_t)p.n_used == with.list->n : p.n_used || may_be_unused;
     if (!all_used && !p.by_name)
         jinja_run_fail(r, "the format leaves arguments over");

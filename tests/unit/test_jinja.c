@@ -256,6 +256,7 @@ static void test_formats(void **state)
     expect("{{ ('%.102e|%.101f' % (7, 0.5)) | length }}", "212");
     expect("{{ '%E %G %g' % ('nan' | float, 'inf' | float, 'inf' | float) }}", "NAN INF inf");
     expect("{{ '%a|{!a}' % 'é€😀' }}{{ '{!a}{!r}'.format('é', 'é') }}", "'\\xe9\\u20ac\\U0001f600'|{!a}'\\xe9''é'");
+    expect("{{ '%05c|%-05c|%05s' % (65, 'b', 'c') }}{{ '|' % range(5) }}", "    A|b    |    c|");
     expect("{{ '%5%' % () }}", "render: line 1: operator %: the format has an unknown '%'");
     expect("{{ '{:5}'.format(undef) }}",
            "render: line 1: call of 'format': 'Undefined' can be written in one way only");
