@@ -306,11 +306,19 @@ static const expr *given_value(schema *s, const json_t *v)
     return x;
 }
 
+/* Returns whether a value is sure to be valid. Fails the build where it is unsure that what must not hold does not. */
 static bool list_is_valid(schema *s, const all_of *list, const json_t *value)
 {
-    for (int i = 0; i < list->n; i++)
-        if (schema_validates_but(s, list->at[i].s, list->at[i].done, value) != !list->at[i].not_by)
+    const char *unsure = NULL;
+    for (int i = 0; i < list->n; i++) {
+        const part *p = &list->at[i];
+        verdict is = schema_validates_but(s, p->s, p->done, value);
+        if (p->not_by ? is == VERDICT_VALID : is != VERDICT_VALID)
             return false;
+        unsure = is == VERDICT_UNSURE ? p->not_by : unsure;
+    }
+    if (unsure)
+        build_fail(s->b, "\"format\" is not served in a schema that must not hold (\"%s\")", unsure);
     return true;
 }
 
@@ -442,10 +450,10 @@ static bool are_disjoint(schema *s, const json_t *made, const json_t *other)
     bool disjoint = both == 0, one;
     const json_t *given = find_given(&m, &one);
     if (!disjoint && given) {
-        disjoint = s->any_format = true;
+        disjoint = true;
         for (size_t i = 0; i < (one ? 1 : json_array_size(given)); i++)
-            disjoint = disjoint && !schema_validates(s, other, one ? given : json_array_get(given, i));
-        s->any_format = false;
+            disjoint =
+                disjoint && schema_validates(s, other, one ? given : json_array_get(given, i)) == VERDICT_INVALID;
     }
     for (int i = 0; i < o.n && !disjoint && both == TYPE_OBJECT; i++) {
         const json_t *names = json_object_get(o.at[i].s, "required"),

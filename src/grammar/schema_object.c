@@ -107,7 +107,7 @@ static void add_demands(object *o, const json_t *m, const property *p, all_of *m
 static bool may_be_named(object *o, const json_t *m, const property *p)
 {
     const json_t *names = json_object_get(m, "propertyNames");
-    return !names || schema_validates(o->s, names, build_string(o->s->b, p->name, p->n));
+    return !names || schema_validates(o->s, names, build_string(o->s->b, p->name, p->n)) == VERDICT_VALID;
 }
 
 /* Gathers what all schemas demand of a property, and whether it can never be there. */

@@ -51,7 +51,6 @@ typedef struct {
     const json_t *root;
     known_rule *known; /* lists that references lead to, and the rules they became */
     int n_known, known_cap;
-    bool any_format; /* schema_validates() treats every text as valid in every format */
 } schema;
 
 void all_of_add(schema *s, all_of *list, part p);
@@ -70,9 +69,13 @@ const expr *schema_number(schema *s, const all_of *list, unsigned types); /* of 
 /* Returns the unescaped values of the strings that obey all of the list; NULL: any string does. */
 const dfa *schema_texts(schema *s, const all_of *list);
 
+/* Whether a value is valid. In this order, so that the lesser of two is their conjunction (Kleene's logic). Unsure is a
+ * text outside a format's language, which is a subset of the format; moreover, validators need not check formats. */
+typedef enum { VERDICT_INVALID, VERDICT_UNSURE, VERDICT_VALID } verdict;
+
 /* Returns whether a value is valid by a schema, apart from the keywords in `done` (DONE_...) and unknown formats. */
-bool schema_validates_but(schema *s, const json_t *member, unsigned done, const json_t *value);
-static inline bool schema_validates(schema *s, const json_t *member, const json_t *value)
+verdict schema_validates_but(schema *s, const json_t *member, unsigned done, const json_t *value);
+static inline verdict schema_validates(schema *s, const json_t *member, const json_t *value)
 {
     return schema_validates_but(s, member, 0, value);
 }

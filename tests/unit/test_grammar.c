@@ -279,6 +279,28 @@ static void test_schema_combinations(void **state)
         expect_error(GRAMMAR_SCHEMA, bad[i][0], bad[i][1]);
 }
 
+/* Our languages are subsets of the formats, and validators need not check formats: a text outside may be valid. */
+static void test_what_is_outside_a_format_may_be_of_it(void **state)
+{
+    (void)state;
+    SCHEMA("{\"enum\":[\"2020-01-01\",\"x\",1],\"format\":\"date\"}", "y\"2020-01-01\"", "n\"x", "y1");
+    SCHEMA("{\"enum\":[\"x\",1],\"not\":{\"not\":{\"anyOf\":[{\"format\":\"date\"},{\"const\":\"x\"}]}}}", "y\"x\"",
+           "y1");
+    SCHEMA("{\"enum\":[\"2020-01-01\",1],\"not\":{\"format\":\"date\",\"type\":\"string\"}}", "n\"2020-01-01\"", "y1");
+    static const char *const bad[][2] = {
+        {"{\"enum\":[\"23:59:60Z\",\"a\"],\"not\":{\"format\":\"time\"}}", "(\"not\")"},
+        {"{\"enum\":[[\"23:59:60Z\"]],\"not\":{\"items\":{\"format\":\"time\"}}}", "(\"not\")"},
+        {"{\"enum\":[{\"a\":\"23:59:60Z\"}],\"not\":{\"properties\":{\"a\":{\"format\":\"time\"}}}}", "(\"not\")"},
+        {"{\"oneOf\":[{\"const\":\"23:59:60Z\"},{\"type\":\"string\",\"format\":\"time\",\"maxLength\":9,\"pattern\":"
+         "\"^23:59:["
+         "56]\"}]}",
+         "\"format\" is not served in a schema that must not hold (\"oneOf\")"},
+        {"{\"oneOf\":[{\"const\":\"hello\"},{\"enum\":[\"hello\",\"2020-01-01\"],\"not\":{\"format\":\"date\"}}]}",
+         "(\"oneOf\")"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        expect_error(GRAMMAR_SCHEMA, bad[i][0], bad[i][1]);
+}
+
 static double cpu_now(void)
 {
     struct timespec t;
@@ -538,13 +560,21 @@ static void test_ambiguity(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regex),          cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_gbnf),           cmocka_unit_test(test_json),
-        cmocka_unit_test(test_schema_scalars), cmocka_unit_test(test_schema_objects),
-        cmocka_unit_test(test_schema_arrays),  cmocka_unit_test(test_schema_combinations),
-        cmocka_unit_test(test_bounds),         cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_states),         cmocka_unit_test(test_ambiguity),
-        cmocka_unit_test(test_given_numbers),  cmocka_unit_test(test_all_memory_of_a_machine_is_counted),
+        cmocka_unit_test(test_regex),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_gbnf),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_schema_scalars),
+        cmocka_unit_test(test_schema_objects),
+        cmocka_unit_test(test_schema_arrays),
+        cmocka_unit_test(test_schema_combinations),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_states),
+        cmocka_unit_test(test_ambiguity),
+        cmocka_unit_test(test_given_numbers),
+        cmocka_unit_test(test_all_memory_of_a_machine_is_counted),
+        cmocka_unit_test(test_what_is_outside_a_format_may_be_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
