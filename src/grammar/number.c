@@ -1,6 +1,7 @@
 /* number.c - see number.h */
 #include "grammar/number.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,13 +221,19 @@ static void add_remainders(graph *g, int first, long m, int behind, int places)
     }
 }
 
-const dfa *number_multiples(build *b, const json_t *of)
+/* Returns what a "multipleOf" demands multiples of. */
+static decimal modulus_of(build *b, const json_t *of, char text[NUMBER_TEXT])
 {
-    char text[NUMBER_TEXT];
     number_text(of, text);
     if (text[0] == '-' || strcmp(text, "0") == 0)
         build_fail(b, "\"multipleOf\" must be more than 0");
-    decimal d = split(text);
+    return split(text);
+}
+
+const dfa *number_multiples(build *b, const json_t *of)
+{
+    char text[NUMBER_TEXT];
+    decimal d = modulus_of(b, of, text);
     int places = (int)strlen(d.fraction);
     char scaled[2 * NUMBER_TEXT];
     snprintf(scaled, sizeof scaled, "%s%s", d.whole, d.fraction);
@@ -241,4 +248,39 @@ const dfa *number_multiples(build *b, const json_t *of)
     for (int behind = 0; behind <= places; behind++)
         add_remainders(&g, first, m, behind, places);
     return dfa_and(b, number_all(b), dfa_of(b, graph_done(&g)));
+}
+
+static long double exact(const json_t *v)
+{
+    _Static_assert(LDBL_MANT_DIG >= 64, "a long double holds every integer and every double");
+    return json_is_integer(v) ? (long double)json_integer_value(v) : (long double)json_real_value(v);
+}
+
+int number_compare(const json_t *x, const json_t *y)
+{
+    return (exact(x) > exact(y)) - (exact(x) < exact(y));
+}
+
+bool number_is_multiple(build *b, const json_t *v, const json_t *of)
+{
+    enum { MOST_DIGITS = 18 }; /* of the modulus: ten remainders fit into 64 bits */
+    char text[NUMBER_TEXT], digits[2 * NUMBER_TEXT];
+    build_step(b, 200);
+    decimal m = modulus_of(b, of, text);
+    int places = (int)strlen(m.fraction);
+    snprintf(digits, sizeof digits, "%s%s", m.whole, m.fraction);
+    const char *significant = digits + strspn(digits, "0");
+    if (strlen(significant) > MOST_DIGITS)
+        build_fail(b, "\"multipleOf\" of %.40s is not served: it has more than %d digits", text, MOST_DIGITS);
+    unsigned long long modulus = strtoull(significant, NULL, 10), rest = 0;
+    number_text(v, text);
+    decimal x = split(text + (text[0] == '-'));
+    if ((int)strlen(x.fraction) > places)
+        return false;
+    snprintf(digits, sizeof digits, "%s%s", x.whole, x.fraction);
+    for (const char *c = digits; *c; c++)
+        rest = (rest * 10 + (unsigned)(*c - '0')) % modulus;
+    for (int i = (int)strlen(x.fraction); i < places; i++)
+        rest = rest * 10 % modulus;
+    return rest == 0;
 }

@@ -17,6 +17,12 @@ const dfa *number_bounded(build *b, const json_t *bound, int sign, bool strict, 
 
 const dfa *number_multiples(build *b, const json_t *of);
 
+/* Compares exactly: less than, equal to or more than 0. */
+int number_compare(const json_t *x, const json_t *y);
+
+/* Returns whether v is a multiple of a number, as they are written in decimal. */
+bool number_is_multiple(build *b, const json_t *v, const json_t *of);
+
 /* Writes a number in that spelling to out, [NUMBER_TEXT]; for languages and enumerations. */
 enum { NUMBER_TEXT = 400 };
 void number_text(const json_t *v, char *out);

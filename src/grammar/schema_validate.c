@@ -1,5 +1,4 @@
 /* schema_validate.c - validates values that the schema itself gives: enumerations, names of properties */
-#include <math.h>
 #include <string.h>
 
 #include "grammar/format.h"
@@ -34,21 +33,54 @@ static verdict validate_string(schema *s, const json_t *m, const json_t *v)
     return !known || dfa_matches(known, json_string_value(v), json_string_length(v)) ? VERDICT_VALID : VERDICT_UNSURE;
 }
 
-static bool number_is_valid(const json_t *m, const json_t *v)
+static bool number_is_valid(schema *s, const json_t *m, const json_t *v)
 {
-    double x = json_number_value(v);
     const json_t *min = json_object_get(m, "minimum"), *max = json_object_get(m, "maximum"),
                  *of = json_object_get(m, "multipleOf");
     const json_t *above = json_object_get(m, "exclusiveMinimum"), *below = json_object_get(m, "exclusiveMaximum");
-    if (json_is_number(min) && (x < json_number_value(min) || (json_is_true(above) && x == json_number_value(min))))
+    if (json_is_number(min) && number_compare(v, min) < json_is_true(above))
         return false;
-    if (json_is_number(max) && (x > json_number_value(max) || (json_is_true(below) && x == json_number_value(max))))
+    if (json_is_number(max) && number_compare(v, max) > -json_is_true(below))
         return false;
-    if ((json_is_number(above) && x <= json_number_value(above)) ||
-        (json_is_number(below) && x >= json_number_value(below)))
+    if ((json_is_number(above) && number_compare(v, above) <= 0) ||
+        (json_is_number(below) && number_compare(v, below) >= 0))
         return false;
-    double quotient = json_is_number(of) && json_number_value(of) > 0 ? x / json_number_value(of) : 0;
-    return fabs(quotient - round(quotient)) <= 1e-12 * fabs(quotient);
+    return !json_is_number(of) || number_is_multiple(s->b, v, of);
+}
+
+static bool same_value(schema *s, const json_t *x, const json_t *y);
+
+static bool same_members(schema *s, const json_t *x, const json_t *y)
+{
+    bool same = json_object_size(x) == json_object_size(y);
+    build_step(s->b, (long)json_object_size(x));
+    const char *name;
+    size_t n;
+    json_t *member;
+    json_object_keylen_foreach((json_t *)x, name, n, member)
+    {
+        const json_t *other = json_object_getn(y, name, n);
+        same = same && other && same_value(s, member, other);
+    }
+    return same;
+}
+
+/* Returns whether two values are equal; numbers are, however they are written. */
+static bool same_value(schema *s, const json_t *x, const json_t *y)
+{
+    if (json_is_number(x) && json_is_number(y))
+        return number_compare(x, y) == 0;
+    if (json_typeof(x) != json_typeof(y))
+        return false;
+    if (json_is_object(x))
+        return same_members(s, x, y);
+    if (!json_is_array(x))
+        return json_equal(x, y);
+    bool same = json_array_size(x) == json_array_size(y);
+    build_step(s->b, (long)json_array_size(x));
+    for (size_t i = 0; i < json_array_size(x) && same; i++)
+        same = same_value(s, json_array_get(x, i), json_array_get(y, i));
+    return same;
 }
 
 static verdict validate_array(schema *s, const json_t *m, const json_t *v)
@@ -67,7 +99,7 @@ static verdict validate_array(schema *s, const json_t *m, const json_t *v)
         all = is ? lesser(all, schema_validates(s, is, json_array_get(v, (size_t)i))) : all;
         build_step(s->b, json_is_true(json_object_get(m, "uniqueItems")) ? i + 1 : 1);
         for (int k = 0; k < i && json_is_true(json_object_get(m, "uniqueItems")); k++)
-            if (json_equal(json_array_get(v, (size_t)i), json_array_get(v, (size_t)k)))
+            if (same_value(s, json_array_get(v, (size_t)i), json_array_get(v, (size_t)k)))
                 return VERDICT_INVALID;
     }
     return all;
@@ -110,13 +142,6 @@ static verdict validate_object(schema *s, const json_t *m, const json_t *v)
     json_object_keylen_foreach((json_t *)v, name, n, member) all =
         lesser(all, validate_property(s, m, name, n, member));
     return all;
-}
-
-static bool same_value(const json_t *x, const json_t *y)
-{
-    if (json_is_number(x) && json_is_number(y))
-        return json_number_value(x) == json_number_value(y);
-    return json_equal(x, y);
 }
 
 /* Returns how many members a value is valid by, at least; *most: at most. */
@@ -170,8 +195,8 @@ static bool given_is_valid(schema *s, const json_t *m, const json_t *v)
     bool among = !some;
     build_step(s->b, 1 + (long)json_array_size(some));
     for (size_t i = 0; i < json_array_size(some) && !among; i++)
-        among = same_value(json_array_get(some, i), v);
-    return among && (!one || same_value(one, v));
+        among = same_value(s, json_array_get(some, i), v);
+    return among && (!one || same_value(s, one, v));
 }
 
 static void refuse(schema *s, const json_t *m)
@@ -197,7 +222,7 @@ verdict schema_validates_but(schema *s, const json_t *m, unsigned done, const js
         x = validate_combinations(s, m, done, v);
     if (x && json_is_string(v))
         x = lesser(x, validate_string(s, m, v));
-    if (x && json_is_number(v) && !number_is_valid(m, v))
+    if (x && json_is_number(v) && !number_is_valid(s, m, v))
         x = VERDICT_INVALID;
     if (x && json_is_array(v))
         x = lesser(x, validate_array(s, m, v));

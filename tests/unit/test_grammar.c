@@ -314,6 +314,23 @@ static void test_given_numbers(void **state)
     (void)state;
     expect(GRAMMAR_SCHEMA, "{\"enum\":[1e-10,3],\"multipleOf\":1}", (const char *const[]){"y3", "n1e-10", NULL});
     expect(GRAMMAR_SCHEMA, "{\"enum\":[0.3,0.35],\"multipleOf\":0.1}", (const char *const[]){"y0.3", "n0.35", NULL});
+    SCHEMA("{\"enum\":[1000000000000.5,2],\"multipleOf\":1}", "y2", "n1000000000000.5");
+    SCHEMA("{\"enum\":[9007199254740993,9007199254740994,0,-4],\"multipleOf\":2}", "n9007199254740993",
+           "y9007199254740994", "y0", "y-4");
+    SCHEMA("{\"enum\":[2.5e-7,3e-7,1e-8,1,12.5,1e18],\"multipleOf\":2.5e-7}", "y0.00000025", "n0.0000003",
+           "n0.00000001", "y1", "y12.5", "y1000000000000000000");
+    SCHEMA("{\"enum\":[9007199254740993,2],\"maximum\":9007199254740992}", "y2", "n9007199254740993");
+    SCHEMA("{\"enum\":[9007199254740992,9007199254740993],\"exclusiveMinimum\":9007199254740992.0}", "p900719925474099",
+           "n9007199254740992", "y9007199254740993");
+    SCHEMA("{\"enum\":[9007199254740993,2],\"not\":{\"const\":9007199254740992.0}}", "y2", "y9007199254740993");
+    SCHEMA("{\"enum\":[4,5,6],\"minimum\":4,\"exclusiveMinimum\":true,\"maximum\":6,\"exclusiveMaximum\":true}", "n4",
+           "y5", "n6");
+    SCHEMA("{\"enum\":[[1,1.0],[[1],[1.0]],[{\"a\":1},{\"a\":1.0}],[1,2],[1,true]],\"uniqueItems\":true}", "n[1,1]",
+           "n[[1],[1]", "n[{\"a\":1},{\"a\":1}", "y[1,2]", "y[1,true]");
+    SCHEMA("{\"enum\":[[1.0],[2.0],{\"a\":[3]},{\"a\":[3],\"b\":1}],\"not\":{\"enum\":[[1],{\"a\":[3.0]}]}}", "n[1",
+           "y[2]", "n{\"a\":[3]}", "y{\"a\":[3],\"b\":1}");
+    expect_error(GRAMMAR_SCHEMA, "{\"enum\":[1],\"multipleOf\":0}", "must be more than 0");
+    expect_error(GRAMMAR_SCHEMA, "{\"enum\":[1],\"multipleOf\":1e18}", "more than 18 digits");
     grammar_free(compile(GRAMMAR_SCHEMA, "{\"type\":\"string\",\"maxLength\":1e300}"));
     grammar_free(compile(GRAMMAR_SCHEMA, "{\"enum\":[1e300,2],\"type\":\"integer\"}"));
     grammar *g = grammar_compile(GRAMMAR_REGEX, "a\0b", 3, NULL, &(err){0});
