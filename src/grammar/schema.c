@@ -111,9 +111,7 @@ const json_t *schema_resolve(schema *s, const json_t *member)
     return at;
 }
 
-/* Copies the list to *out and adds all that its members lead to by "$ref" and "allOf". Returns whether a "$ref" was
- * followed. */
-static bool flatten(schema *s, const all_of *list, all_of *out)
+bool schema_flatten(schema *s, const all_of *list, all_of *out)
 {
     bool referred = false;
     *out = copy_list(s, list);
@@ -359,8 +357,7 @@ static const char *combination(const part *p, unsigned *flag)
     return NULL;
 }
 
-/* Returns the types that a flattened list allows, as far as "type", "const" and "enum" tell. */
-static unsigned types_of_list(schema *s, const all_of *list)
+unsigned schema_types_of_list(schema *s, const all_of *list)
 {
     unsigned types = TYPE_ALL;
     for (int i = 0; i < list->n; i++) {
@@ -381,7 +378,7 @@ static unsigned types_of_list(schema *s, const all_of *list)
 /* Returns the types of a list's outputs: where "type" is absent, those that its keywords apply to. */
 static unsigned made_types(schema *s, const all_of *list)
 {
-    unsigned types = types_of_list(s, list), implied = 0;
+    unsigned types = schema_types_of_list(s, list), implied = 0;
     bool said = false;
     for (int i = 0; i < list->n; i++) {
         said = said || (!list->at[i].not_by && json_object_get(list->at[i].s, "type"));
@@ -444,9 +441,9 @@ static bool are_disjoint(schema *s, const json_t *made, const json_t *other)
 {
     all_of m, o, of_made = all_of_one(s, made), of_other = all_of_one(s, other);
     build_enter(s->b);
-    flatten(s, &of_made, &m);
-    flatten(s, &of_other, &o);
-    unsigned both = made_types(s, &m) & types_of_list(s, &o);
+    schema_flatten(s, &of_made, &m);
+    schema_flatten(s, &of_other, &o);
+    unsigned both = made_types(s, &m) & schema_types_of_list(s, &o);
     bool disjoint = both == 0, one;
     const json_t *given = find_given(&m, &one);
     if (!disjoint && given) {
@@ -524,8 +521,8 @@ static unsigned without_negated(schema *s, const part *p, unsigned types)
     if (json_is_boolean(m))
         return json_is_true(m) ? 0 : types;
     all_of one = all_of_one(s, m), flat;
-    flatten(s, &one, &flat);
-    unsigned flag, of = types_of_list(s, &flat) & types, says = 0;
+    schema_flatten(s, &one, &flat);
+    unsigned flag, of = schema_types_of_list(s, &flat) & types, says = 0;
     for (int i = 0; i < flat.n; i++) {
         if (combination(&flat.at[i], &flag) || json_object_get(flat.at[i].s, "not"))
             build_fail(s->b, "\"%s\" is served where it can be told apart, which is not so here", p->not_by);
@@ -573,6 +570,30 @@ static bool says_nothing(const all_of *list)
     return true;
 }
 
+static void check_members(schema *s, const all_of *list)
+{
+    for (int i = 0; i < list->n; i++)
+        if (!json_is_object(list->at[i].s) && !json_is_boolean(list->at[i].s))
+            build_fail(s->b, "a schema must be an object, true or false");
+}
+
+const dfa *schema_names(schema *s, const all_of *list)
+{
+    all_of flat;
+    unsigned flag;
+    schema_flatten(s, list, &flat);
+    check_members(s, &flat);
+    for (int i = 0; i < flat.n; i++) {
+        const json_t *m = flat.at[i].s;
+        if (combination(&flat.at[i], &flag) || json_object_get(m, "not") || json_object_get(m, "enum") ||
+            json_object_get(m, "const"))
+            build_fail(s->b, "\"propertyNames\" is served with \"type\", \"pattern\", \"format\", \"minLength\", "
+                             "\"maxLength\", \"$ref\" and \"allOf\" only");
+        refuse_unserved(s, m, TYPE_STRING);
+    }
+    return schema_types_of_list(s, &flat) & TYPE_STRING ? schema_texts(s, &flat) : dfa_of(s->b, expr_never(s->b));
+}
+
 /* Returns the values of a list without references and combinations. */
 static const expr *plain_value(schema *s, all_of *list)
 {
@@ -598,13 +619,6 @@ static const expr *plain_value(schema *s, all_of *list)
     if ((types & TYPE_NULL) && list_is_valid(s, list, json_null()))
         x = expr_either(b, x, expr_str(b, "null"));
     return x;
-}
-
-static void check_members(schema *s, const all_of *list)
-{
-    for (int i = 0; i < list->n; i++)
-        if (!json_is_object(list->at[i].s) && !json_is_boolean(list->at[i].s))
-            build_fail(s->b, "a schema must be an object, true or false");
 }
 
 /* Returns the values of a list without references. */
@@ -658,7 +672,7 @@ const expr *schema_value(schema *s, const all_of *list)
 {
     all_of flat;
     build_enter(s->b);
-    bool referred = flatten(s, list, &flat);
+    bool referred = schema_flatten(s, list, &flat);
     const expr *x = flat.in_circle ? expr_never(s->b) : referred ? rule_of(s, &flat) : flat_value(s, &flat);
     build_leave(s->b);
     return x;
@@ -675,7 +689,7 @@ const expr *schema_read(rules *r, const char *text, size_t n)
     schema *s = BUILD_NEW(r->b, schema);
     *s = (schema){.b = r->b, .r = r, .json = {.r = r}, .root = build_read_json(r->b, text, n)};
     all_of root = all_of_one(s, s->root), flat;
-    flatten(s, &root, &flat);
+    schema_flatten(s, &root, &flat);
     return rule_of(s, &flat);
 }
 

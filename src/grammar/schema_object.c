@@ -161,21 +161,14 @@ static const dfa *names_of(object *o, unsigned set)
         const dfa *all = x ? x : json_rule_all_texts(b);
         x = set >> i & 1 ? dfa_and(b, all, o->pattern[i].names) : dfa_minus(b, all, o->pattern[i].names);
     }
+    all_of names = {0};
     for (int i = 0; i < o->list->n; i++) {
-        const json_t *names = json_object_get(o->list->at[i].s, "propertyNames");
-        if (!names || o->list->at[i].not_by || json_is_true(names))
-            continue;
-        if (json_is_false(names))
-            return dfa_of(b, expr_never(b));
-        all_of one = all_of_one(o->s, json_object_get(names, "$ref") ? schema_resolve(o->s, names) : names);
-        if (json_object_get(one.at[0].s, "enum") || json_object_get(one.at[0].s, "const") ||
-            json_object_get(one.at[0].s, "anyOf") || json_object_get(one.at[0].s, "oneOf") ||
-            json_object_get(one.at[0].s, "allOf") || json_object_get(one.at[0].s, "not"))
-            build_fail(
-                b, "\"propertyNames\" is served with \"pattern\", \"format\", \"minLength\" and \"maxLength\" only");
-        const dfa *own = schema_texts(o->s, &one);
-        x = own ? dfa_and(b, x ? x : json_rule_all_texts(b), own) : x;
+        const json_t *is = json_object_get(o->list->at[i].s, "propertyNames");
+        if (is && !o->list->at[i].not_by)
+            all_of_add(o->s, &names, (part){.s = is});
     }
+    const dfa *allowed = schema_names(o->s, &names);
+    x = x && allowed ? dfa_and(b, x, allowed) : x ? x : allowed;
     const expr *declared = expr_never(b);
     for (int i = 0; i < o->n; i++)
         declared = expr_either(b, declared, expr_text(b, o->at[i].name, o->at[i].n));

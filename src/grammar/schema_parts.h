@@ -56,6 +56,10 @@ typedef struct {
 void all_of_add(schema *s, all_of *list, part p);
 all_of all_of_one(schema *s, const json_t *member);
 
+/* Copies the list to *out and adds all that its members lead to by "$ref" and "allOf". Returns whether a "$ref" was
+ * followed. */
+bool schema_flatten(schema *s, const all_of *list, all_of *out);
+
 /* Returns the values that obey all of the list. */
 const expr *schema_value(schema *s, const all_of *list);
 const expr *schema_rule(schema *s, const all_of *list); /* the same as a call of a rule, for what is used many times */
@@ -68,6 +72,9 @@ const expr *schema_number(schema *s, const all_of *list, unsigned types); /* of 
 
 /* Returns the unescaped values of the strings that obey all of the list; NULL: any string does. */
 const dfa *schema_texts(schema *s, const all_of *list);
+
+/* Returns the names of properties that obey all of the list, schemas of "propertyNames"; NULL: any name does. */
+const dfa *schema_names(schema *s, const all_of *list);
 
 /* Whether a value is valid. In this order, so that the lesser of two is their conjunction (Kleene's logic). Unsure is a
  * text outside a format's language, which is a subset of the format; moreover, validators need not check formats. */
@@ -82,6 +89,7 @@ static inline verdict schema_validates(schema *s, const json_t *member, const js
 
 unsigned schema_types(schema *s, const json_t *member); /* that "type" allows; TYPE_ALL without it */
 unsigned schema_type_of(const json_t *value);
+unsigned schema_types_of_list(schema *s, const all_of *flat); /* as far as "type", "const" and "enum" tell */
 const json_t *schema_resolve(schema *s,
                              const json_t *member); /* what its "$ref" leads to; fails the build if nothing */
 

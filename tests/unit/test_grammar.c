@@ -194,6 +194,16 @@ static void test_schema_objects(void **state)
            "\"additionalProperties\":false}",
            "y{}", "y{\"n\":null}", "y{\"t\":true}", "n{\"nt\":true", "y{\"nt\":null}", "n{\"x\"");
     SCHEMA("{\"propertyNames\":{\"maxLength\":2},\"type\":\"object\"}", "y{\"ab\":1}", "n{\"abc");
+    SCHEMA("{\"type\":\"object\",\"propertyNames\":{\"type\":\"integer\"},\"additionalProperties\":{\"const\":1}}",
+           "y{}", "n{\"");
+    SCHEMA("{\"type\":\"object\",\"propertyNames\":{\"allOf\":[{\"$ref\":\"#/$defs/"
+           "a\"},{\"maxLength\":2}]},\"$defs\":{\"a\":{\"$ref\":"
+           "\"#/$defs/b\"},\"b\":{\"type\":\"string\",\"minLength\":2}}}",
+           "y{\"ab\":1}", "n{\"a\"", "n{\"abc");
+    SCHEMA("{\"type\":\"object\",\"propertyNames\":{\"allOf\":[{},{\"type\":[\"null\",\"integer\"]}]},"
+           "\"additionalProperties\":true}",
+           "y{}", "n{\"");
+    SCHEMA("{\"propertyNames\":false}", "y{}", "n{\"");
     SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1},\"b\":{\"const\":2},\"c\":{\"const\":3}},"
            "\"minProperties\":2,\"additionalProperties\":false}",
            "n{}", "n{\"a\":1}", "y{\"a\":1,\"b\":2}", "y{\"b\":2,\"c\":3}", "y{\"a\":1,\"c\":3}",
@@ -266,6 +276,9 @@ static void test_schema_combinations(void **state)
         {"{\"oneOf\":[{\"type\":\"object\"},{\"type\":\"object\",\"minProperties\":1}]}", "oneOf"},
         {"{\"type\":\"object\",\"not\":{\"type\":\"object\",\"required\":[\"a\"]}}", "not"},
         {"{\"type\":\"object\",\"minProperties\":2}", "minProperties"},
+        {"{\"type\":\"object\",\"propertyNames\":{\"if\":{\"minLength\":1},\"then\":false}}", "\"if\""},
+        {"{\"type\":\"object\",\"propertyNames\":{\"allOf\":[{\"const\":\"a\"}]}}", "propertyNames"},
+        {"{\"type\":\"object\",\"propertyNames\":7}", "a schema must be"},
         {"{\"type\":\"integer\",\"multipleOf\":0}", "multipleOf"},
         {"{\"type\":\"number\",\"multipleOf\":0.0000001}", "at most 6 digits behind the point"},
         {"{\"type\":\"number\",\"multipleOf\":50.01}", "up to 5000 without it"},
