@@ -76,16 +76,27 @@ static const dfa *given_texts(schema *s, const json_t *m)
     return one || some ? dfa_of(s->b, x) : NULL;
 }
 
+/* Returns what a schema that must not hold leads to, a list without combinations. */
+static all_of negated_list(schema *s, const json_t *m)
+{
+    all_of one = all_of_one(s, m), flat;
+    schema_flatten(s, &one, &flat);
+    return flat;
+}
+
 /* Returns the texts that m allows, a schema that must not hold and constrains only scalars. NULL: it allows none. */
 static const dfa *negated_texts(schema *s, const json_t *m)
 {
-    if (!json_is_object(m) || !(schema_types(s, m) & TYPE_STRING))
+    all_of list = negated_list(s, m);
+    if (!(schema_types_of_list(s, &list) & TYPE_STRING))
         return NULL;
-    all_of one = all_of_one(s, json_object_get(m, "$ref") ? schema_resolve(s, m) : m);
-    if (json_object_get(one.at[0].s, "format")) /* our languages are subsets of the formats */
-        build_fail(s->b, "\"format\" is not served in a schema that must not hold (\"not\", \"oneOf\")");
-    const dfa *x = both(s->b, given_texts(s, one.at[0].s), schema_texts(s, &one));
-    return x ? x : json_rule_all_texts(s->b);
+    const dfa *x = json_rule_all_texts(s->b);
+    for (int i = 0; i < list.n; i++) {
+        if (json_object_get(list.at[i].s, "format")) /* our languages are subsets of the formats */
+            build_fail(s->b, "\"format\" is not served in a schema that must not hold (\"not\", \"oneOf\")");
+        x = both(s->b, x, given_texts(s, list.at[i].s));
+    }
+    return both(s->b, x, schema_texts(s, &list));
 }
 
 const dfa *schema_texts(schema *s, const all_of *list)
@@ -187,13 +198,14 @@ static const dfa *given_numbers(schema *s, const json_t *m)
 /* Returns the numbers that m allows, a schema that must not hold and constrains only scalars. NULL: it allows none. */
 static const dfa *negated_numbers(schema *s, const json_t *m)
 {
-    if (json_is_object(m) && json_object_get(m, "$ref"))
-        m = schema_resolve(s, m);
-    unsigned types = json_is_object(m) ? schema_types(s, m) & TYPE_NUMBER : 0;
+    all_of list = negated_list(s, m);
+    unsigned types = schema_types_of_list(s, &list) & TYPE_NUMBER;
     if (!types)
         return NULL;
-    const dfa *x = both(s->b, numbers_of(s, m), given_numbers(s, m));
-    return both(s->b, x, of_types(s, types));
+    const dfa *x = of_types(s, types);
+    for (int i = 0; i < list.n; i++)
+        x = both(s->b, both(s->b, x, numbers_of(s, list.at[i].s)), given_numbers(s, list.at[i].s));
+    return x;
 }
 
 const expr *schema_number(schema *s, const all_of *list, unsigned types)

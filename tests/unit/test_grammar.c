@@ -240,6 +240,18 @@ static void test_schema_combinations(void **state)
            "\"properties\":{\"k\":{\"const\":\"b\"}},\"required\":[\"k\"]}]}",
            "y{\"k\":\"a\",\"v\":1}", "y{\"k\":\"b\"}", "n{\"k\":\"b\",");
     SCHEMA("{\"type\":\"string\",\"not\":{\"enum\":[\"a\",\"b\"]}}", "p\"a", "n\"a\"", "y\"ab\"", "y\"c\"", "y\"\"");
+    SCHEMA("{\"type\":\"integer\",\"not\":{\"allOf\":[{\"minimum\":5}]}}", "y4", "y-7", "n5", "n66");
+    SCHEMA("{\"type\":\"integer\",\"not\":{\"minimum\":5,\"allOf\":[{\"maximum\":7}]}}", "y4", "p5", "p7", "y8");
+    SCHEMA("{\"type\":\"string\",\"not\":{\"allOf\":[{\"minLength\":3}]}}", "y\"ab\"", "n\"abc");
+    SCHEMA(
+        "{\"type\":\"string\",\"not\":{\"$ref\":\"#/$defs/a\",\"pattern\":\"^x\"},\"$defs\":{\"a\":{\"minLength\":2}}}",
+        "y\"x\"", "n\"xa\"", "y\"ab\"");
+    SCHEMA("{\"type\":\"integer\",\"not\":{\"$ref\":\"#/$defs/a\"},\"$defs\":{\"a\":{\"$ref\":\"#/$defs/"
+           "b\",\"multipleOf\":2},\"b\":{\"minimum\":5}}}",
+           "y4", "y5", "p6", "y61");
+    SCHEMA("{\"type\":[\"integer\",\"string\"],\"not\":{\"$ref\":\"#/$defs/"
+           "a\"},\"$defs\":{\"a\":{\"type\":\"integer\",\"minimum\":5}}}",
+           "y4", "n5", "y\"5\"");
     SCHEMA("{\"not\":{\"type\":[\"object\",\"array\",\"string\"]}}", "y1", "ytrue", "ynull", "n{", "n\"");
     SCHEMA("{\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"v\":{\"const\":1},\"n\":{\"anyOf\":[{\"$ref\":\"#/"
            "$defs/t\"},{\"type\":\"null\"}]}},\"required\":[\"v\",\"n\"]}},\"$ref\":\"#/$defs/t\"}",
