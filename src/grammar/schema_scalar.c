@@ -219,6 +219,8 @@ const expr *schema_number(schema *s, const all_of *list, unsigned types)
         return types == TYPE_INTEGER ? json_rule_integer(&s->json) : json_rule_number(&s->json);
     if (!x || types != TYPE_NUMBER)
         x = x && types == TYPE_INTEGER ? integers_among(b, x) : both(b, x, of_types(s, types));
+    if (has_negated(list)) /* what must not hold is complete only up to as many digits */
+        x = dfa_and(b, x, number_all(b));
     for (int i = 0; i < list->n; i++) {
         const dfa *other = list->at[i].not_by ? negated_numbers(s, list->at[i].s) : NULL;
         x = other ? dfa_minus(b, x, other) : x;

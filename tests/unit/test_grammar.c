@@ -354,6 +354,10 @@ static void test_given_numbers(void **state)
            "n[[1],[1]", "n[{\"a\":1},{\"a\":1}", "y[1,2]", "y[1,true]");
     SCHEMA("{\"enum\":[[1.0],[2.0],{\"a\":[3]},{\"a\":[3],\"b\":1}],\"not\":{\"enum\":[[1],{\"a\":[3.0]}]}}", "n[1",
            "y[2]", "n{\"a\":[3]}", "y{\"a\":[3],\"b\":1}");
+    expect_error(GRAMMAR_SCHEMA, "{\"type\":\"integer\",\"minimum\":1234567890123456,\"not\":{\"minimum\":5}}",
+                 "nothing can match");
+    SCHEMA("{\"type\":\"integer\",\"minimum\":-1234567890123456,\"not\":{\"multipleOf\":2}}", "y-123456789012345",
+           "n-123456789012344", "n-1234567890123454", "y7");
     expect_error(GRAMMAR_SCHEMA, "{\"enum\":[1],\"multipleOf\":0}", "must be more than 0");
     expect_error(GRAMMAR_SCHEMA, "{\"enum\":[1],\"multipleOf\":1e18}", "more than 18 digits");
     grammar_free(compile(GRAMMAR_SCHEMA, "{\"type\":\"string\",\"maxLength\":1e300}"));
