@@ -422,30 +422,44 @@ static bool requires(const all_of *list, const char *name)
 }
 
 /* Returns whether the list's outputs have no properties but declared ones. */
-static bool is_closed(const all_of *list)
+static bool is_closed(const all_of *list, bool complete)
 {
-    bool names_some = false;
+    bool names_some = false, open = false;
     for (int i = 0; i < list->n; i++) {
         const json_t *m = list->at[i].s, *more = json_object_get(m, "additionalProperties");
         if (json_is_false(more) && !json_object_get(m, "patternProperties"))
             return true;
-        if (more || json_object_get(m, "patternProperties") || json_object_get(m, "minProperties"))
-            return false;
+        open = open || more || json_object_get(m, "patternProperties") || json_object_get(m, "propertyNames") ||
+               json_object_get(m, "minProperties");
         names_some = names_some || json_object_get(m, "properties");
     }
-    return names_some;
+    return complete && names_some && !open;
 }
 
-/* Returns whether it is certain that no output of schema `made` is valid by `other`. */
-static bool are_disjoint(schema *s, const json_t *made, const json_t *other)
+static bool are_disjoint(schema *s, const all_of *m, bool complete, const json_t *other);
+
+/* Returns whether it is certain that no value is valid by both, whatever else it must obey. */
+static bool is_disjoint_from(schema *s, const json_t *x, const json_t *y)
 {
-    all_of m, o, of_made = all_of_one(s, made), of_other = all_of_one(s, other);
+    all_of one = all_of_one(s, x), flat;
+    schema_flatten(s, &one, &flat);
+    return are_disjoint(s, &flat, false, y);
+}
+
+/* Returns whether it is certain that no output of the flattened list m, of schemas that must hold, is valid by `other`.
+ * complete: m is all that the output must obey, without combinations; then what it does not say (types, other
+ * properties) is left out of outputs. */
+static bool are_disjoint(schema *s, const all_of *m, bool complete, const json_t *other)
+{
+    all_of o, of_other = all_of_one(s, other);
     build_enter(s->b);
-    schema_flatten(s, &of_made, &m);
+    build_step(s->b, m->n);
     schema_flatten(s, &of_other, &o);
-    unsigned both = made_types(s, &m) & schema_types_of_list(s, &o);
-    bool disjoint = both == 0, one;
-    const json_t *given = find_given(&m, &one);
+    bool one;
+    const json_t *given = find_given(m, &one);
+    complete = complete && !given; /* given values come whatever their types and properties */
+    unsigned both = (complete ? made_types(s, m) : schema_types_of_list(s, m)) & schema_types_of_list(s, &o);
+    bool disjoint = both == 0;
     if (!disjoint && given) {
         disjoint = true;
         for (size_t i = 0; i < (one ? 1 : json_array_size(given)); i++)
@@ -457,18 +471,18 @@ static bool are_disjoint(schema *s, const json_t *made, const json_t *other)
                      *properties = json_object_get(o.at[i].s, "properties");
         for (size_t k = 0; k < json_array_size(names) && !disjoint; k++) {
             const char *name = json_string_value(json_array_get(names, k));
-            disjoint = name && is_closed(&m) && !property_of(&m, name) && !requires(&m, name);
+            disjoint = name && is_closed(m, complete) && !property_of(m, name) && !requires(m, name);
         }
         const char *name;
         json_t *theirs;
         json_object_foreach((json_t *)properties, name, theirs)
         {
-            const json_t *ours = property_of(&m, name);
-            disjoint = disjoint || (ours && requires(&m, name) && are_disjoint(s, ours, theirs));
+            const json_t *ours = property_of(m, name);
+            disjoint = disjoint || (ours && requires(m, name) && is_disjoint_from(s, ours, theirs));
         }
-        for (int q = 0; q < m.n && !disjoint && json_is_false(json_object_get(o.at[i].s, "additionalProperties"));
+        for (int q = 0; q < m->n && !disjoint && json_is_false(json_object_get(o.at[i].s, "additionalProperties"));
              q++) {
-            const json_t *needed = json_object_get(m.at[q].s, "required");
+            const json_t *needed = json_object_get(m->at[q].s, "required");
             for (size_t k = 0; k < json_array_size(needed) && !disjoint; k++) {
                 const char *x = json_string_value(json_array_get(needed, k));
                 disjoint = x && !json_object_get(properties, x) && !json_object_get(o.at[i].s, "patternProperties");
@@ -477,6 +491,24 @@ static bool are_disjoint(schema *s, const json_t *made, const json_t *other)
     }
     build_leave(s->b);
     return disjoint;
+}
+
+/* Returns those of a list that must hold, flattened. *complete: there are no combinations in them. */
+static all_of must_hold(schema *s, const all_of *list, bool *complete)
+{
+    all_of flat;
+    unsigned flag;
+    int n = 0;
+    schema_flatten(s, list, &flat);
+    *complete = true;
+    for (int i = 0; i < flat.n; i++) {
+        if (flat.at[i].not_by)
+            continue;
+        flat.at[n++] = flat.at[i];
+        *complete = *complete && !combination(&flat.at[i], &flag);
+    }
+    flat.n = n;
+    return flat;
 }
 
 /* Distributes a combination: one list for each member, with all the rest. Members of "oneOf" that may overlap with this
@@ -493,8 +525,10 @@ static const expr *distribute(schema *s, const all_of *list, int at, const char 
         all_of one = copy_list(s, list);
         one.at[at].done |= flag;
         all_of_add(s, &one, (part){.s = member});
+        bool complete;
+        all_of made = must_hold(s, &one, &complete);
         for (size_t k = 0; flag == DONE_ONE && k < n; k++)
-            if (k != i && !are_disjoint(s, member, json_array_get(members, k)))
+            if (k != i && !are_disjoint(s, &made, complete, json_array_get(members, k)))
                 all_of_add(s, &one, (part){.s = json_array_get(members, k), .not_by = "oneOf"});
         x[i] = schema_value(s, &one);
     }
@@ -511,6 +545,18 @@ static void expand_nots(schema *s, all_of *list)
         list->at[i].done |= DONE_NOT;
         all_of_add(s, list, (part){.s = other, .not_by = "not"});
     }
+}
+
+/* Removes the schemas that must not hold and that no output would be valid by anyway. */
+static void drop_disjoint(schema *s, all_of *list)
+{
+    bool complete;
+    all_of made = must_hold(s, list, &complete);
+    int n = 0;
+    for (int i = 0; i < list->n; i++)
+        if (!list->at[i].not_by || !are_disjoint(s, &made, complete, list->at[i].s))
+            list->at[n++] = list->at[i];
+    list->n = n;
 }
 
 /* Returns the types that are left when p must not hold: those of which p does not allow every value. Fails the build
@@ -602,6 +648,7 @@ static const expr *plain_value(schema *s, all_of *list)
     const expr *given = given_values(s, list), *x = expr_never(b);
     if (given)
         return given;
+    drop_disjoint(s, list);
     unsigned types = allowed_types(s, list);
     for (int i = 0; i < list->n; i++)
         if (!list->at[i].not_by)

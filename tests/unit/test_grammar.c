@@ -239,6 +239,17 @@ static void test_schema_combinations(void **state)
     SCHEMA("{\"oneOf\":[{\"properties\":{\"k\":{\"const\":\"a\"},\"v\":{\"const\":1}},\"required\":[\"k\",\"v\"]},{"
            "\"properties\":{\"k\":{\"const\":\"b\"}},\"required\":[\"k\"]}]}",
            "y{\"k\":\"a\",\"v\":1}", "y{\"k\":\"b\"}", "n{\"k\":\"b\",");
+    SCHEMA("{\"type\":\"string\",\"oneOf\":[{\"minimum\":5},{\"type\":\"string\",\"maxLength\":3}]}", "n\"\"",
+           "n\"abc\"", "y\"abcd\"");
+    SCHEMA("{\"enum\":[null,7],\"oneOf\":[{\"minimum\":5},{\"type\":\"null\"},{\"const\":8}]}", "y7", "nnull");
+    SCHEMA("{\"oneOf\":[{\"minimum\":5,\"anyOf\":[{\"type\":\"string\",\"maxLength\":9}]},{\"enum\":[\"a\",\"b\"]}]}",
+           "n\"a\"", "y\"ab\"");
+    SCHEMA("{\"oneOf\":[{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"]},{\"type\":\"object\","
+           "\"properties\":{\"b\":{\"const\":2}},\"required\":[\"b\"]}]}",
+           "y{\"a\":1}", "y{\"b\":2}", "n{\"a\":1,");
+    SCHEMA("{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"a\"}},\"required\":[\"k\"],\"not\":{\"properties\":"
+           "{\"k\":{\"const\":\"b\"}},\"required\":[\"k\"]}}",
+           "y{\"k\":\"a\"}", "n{\"k\":\"b");
     SCHEMA("{\"type\":\"string\",\"not\":{\"enum\":[\"a\",\"b\"]}}", "p\"a", "n\"a\"", "y\"ab\"", "y\"c\"", "y\"\"");
     SCHEMA("{\"type\":\"integer\",\"not\":{\"allOf\":[{\"minimum\":5}]}}", "y4", "y-7", "n5", "n66");
     SCHEMA("{\"type\":\"integer\",\"not\":{\"minimum\":5,\"allOf\":[{\"maximum\":7}]}}", "y4", "p5", "p7", "y8");
@@ -287,6 +298,12 @@ static void test_schema_combinations(void **state)
         {"{\"anyOf\":{}}", "anyOf"},
         {"{\"oneOf\":[{\"type\":\"object\"},{\"type\":\"object\",\"minProperties\":1}]}", "oneOf"},
         {"{\"type\":\"object\",\"not\":{\"type\":\"object\",\"required\":[\"a\"]}}", "not"},
+        {"{\"oneOf\":[{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"],\"propertyNames\":{\"maxLength\":3}},{"
+         "\"type\":\"object\",\"properties\":{\"b\":{\"const\":2}},\"required\":[\"b\"]}]}",
+         "oneOf"},
+        {"{\"oneOf\":[{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"],\"anyOf\":[{\"additionalProperties\":"
+         "true}]},{\"type\":\"object\",\"properties\":{\"b\":{\"const\":2}},\"required\":[\"b\"]}]}",
+         "oneOf"},
         {"{\"type\":\"object\",\"minProperties\":2}", "minProperties"},
         {"{\"type\":\"object\",\"propertyNames\":{\"if\":{\"minLength\":1},\"then\":false}}", "\"if\""},
         {"{\"type\":\"object\",\"propertyNames\":{\"allOf\":[{\"const\":\"a\"}]}}", "propertyNames"},
