@@ -398,23 +398,23 @@ static const json_t *find_given(const all_of *list, bool *one)
     return NULL;
 }
 
-static const json_t *property_of(const all_of *list, const char *name)
+static const json_t *property_of(const all_of *list, const char *name, size_t n)
 {
     for (int i = 0; i < list->n; i++) {
-        const json_t *p = json_object_get(json_object_get(list->at[i].s, "properties"), name);
+        const json_t *p = json_object_getn(json_object_get(list->at[i].s, "properties"), name, n);
         if (p)
             return p;
     }
     return NULL;
 }
 
-static bool requires(const all_of *list, const char *name)
+static bool requires(const all_of *list, const char *name, size_t n)
 {
     for (int i = 0; i < list->n; i++) {
         const json_t *names = json_object_get(list->at[i].s, "required");
         for (size_t k = 0; k < json_array_size(names); k++) {
-            const char *x = json_string_value(json_array_get(names, k));
-            if (x && strcmp(x, name) == 0)
+            const json_t *x = json_array_get(names, k);
+            if (json_is_string(x) && json_string_length(x) == n && memcmp(json_string_value(x), name, n) == 0)
                 return true;
         }
     }
@@ -471,21 +471,25 @@ static bool are_disjoint(schema *s, const all_of *m, bool complete, const json_t
                      *properties = json_object_get(o.at[i].s, "properties");
         for (size_t k = 0; k < json_array_size(names) && !disjoint; k++) {
             const char *name = json_string_value(json_array_get(names, k));
-            disjoint = name && is_closed(m, complete) && !property_of(m, name) && !requires(m, name);
+            size_t n = json_string_length(json_array_get(names, k));
+            disjoint = name && is_closed(m, complete) && !property_of(m, name, n) && !requires(m, name, n);
         }
         const char *name;
+        size_t n;
         json_t *theirs;
-        json_object_foreach((json_t *)properties, name, theirs)
+        json_object_keylen_foreach((json_t *)properties, name, n, theirs)
         {
-            const json_t *ours = property_of(m, name);
-            disjoint = disjoint || (ours && requires(m, name) && is_disjoint_from(s, ours, theirs));
+            const json_t *ours = property_of(m, name, n);
+            disjoint = disjoint || (ours && requires(m, name, n) && is_disjoint_from(s, ours, theirs));
         }
         for (int q = 0; q < m->n && !disjoint && json_is_false(json_object_get(o.at[i].s, "additionalProperties"));
              q++) {
             const json_t *needed = json_object_get(m->at[q].s, "required");
             for (size_t k = 0; k < json_array_size(needed) && !disjoint; k++) {
-                const char *x = json_string_value(json_array_get(needed, k));
-                disjoint = x && !json_object_get(properties, x) && !json_object_get(o.at[i].s, "patternProperties");
+                const json_t *x = json_array_get(needed, k);
+                disjoint = json_is_string(x) &&
+                           !json_object_getn(properties, json_string_value(x), json_string_length(x)) &&
+                           !json_object_get(o.at[i].s, "patternProperties");
             }
         }
     }

@@ -304,6 +304,9 @@ static void test_schema_combinations(void **state)
         {"{\"oneOf\":[{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"],\"anyOf\":[{\"additionalProperties\":"
          "true}]},{\"type\":\"object\",\"properties\":{\"b\":{\"const\":2}},\"required\":[\"b\"]}]}",
          "oneOf"},
+        {"{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\\u0000b\"]},{"
+         "\"type\":\"object\",\"properties\":{\"a\":{\"const\":2}},\"required\":[\"a\\u0000b\"]}]}",
+         "oneOf"},
         {"{\"type\":\"object\",\"minProperties\":2}", "minProperties"},
         {"{\"type\":\"object\",\"propertyNames\":{\"if\":{\"minLength\":1},\"then\":false}}", "\"if\""},
         {"{\"type\":\"object\",\"propertyNames\":{\"allOf\":[{\"const\":\"a\"}]}}", "propertyNames"},
