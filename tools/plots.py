@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/results from CSV files. Needs matplotlib (tests/requirements.txt).
+"""Draws the pictures of docs/results and of docs/lab from CSV files. Needs matplotlib (tests/requirements.txt).
 
-    tools/plots.py [DATA [OUT]]        (DATA: docs/results/data, OUT: docs/results)
-
-DATA may also be the folder that tools/gpu/bench.sh has filled, or one with a cluster-hour.csv of `punica simulate --csv`: a picture is drawn
-where all files that it needs are there, and OUT gets an SVG for each. The figures of others are those of docs/results/data.
+    tools/plots.py                  those of both, from the data folder of each
+    tools/plots.py DATA OUT         into OUT, those whose files are all in DATA: the folder that tools/gpu/bench.sh has filled, or one with a
+                                    cluster-hour.csv of `punica simulate --csv`. The figures of others are those of docs.
 """
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from tables import DATA, ROOT, read, value
 
+LAB = ROOT / "docs/lab"
 WORKLOADS = ["none", "identical", "skewed", "uniform", "distinct"]
 COLORS = {"none": "#555555", "identical": "#1b9e77", "skewed": "#7570b3", "uniform": "#e6a700", "distinct": "#c0392b"}
 STYLE = {
@@ -215,7 +215,7 @@ def draw_grid(data):
 
 
 def draw_textgen(data):
-    peers, names = read(DATA / "textgen-peers.csv"), WORKLOADS[1:]
+    peers, names = read(LAB / "data/textgen-peers.csv"), WORKLOADS[1:]
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
     for ax, shape, title in zip(axes, ("llama2-7b", "llama2-13b"), ("Llama-2-7B", "Llama-2-13B")):
         series = {"punica, H200": [float(read(data / f"textgen-{shape}-{w}.csv")[0]["tokens_per_s"]) for w in names]}
@@ -281,20 +281,30 @@ PICTURES = {
 }
 
 
-def main():
-    data = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
-    out = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs/results"
+def draw_all(data, out, tell):
+    """tell: of the pictures whose files are not there, too."""
     out.mkdir(parents=True, exist_ok=True)
-    plt.rcParams.update(STYLE)
     for name, draw in PICTURES.items():
         try:
             figure = draw(data)
         except FileNotFoundError as missing:
-            print(f"{name}: not drawn, there is no {missing.filename}")
+            if tell:
+                print(f"{name}: not drawn, there is no {missing.filename}")
             continue
         figure.savefig(out / f"{name}.svg", metadata={"Date": None})
         plt.close(figure)
         print(out / f"{name}.svg")
+
+
+def main():
+    plt.rcParams.update(STYLE)
+    if len(sys.argv) == 3:
+        draw_all(Path(sys.argv[1]), Path(sys.argv[2]), tell=True)
+        return
+    if len(sys.argv) > 1:
+        sys.exit(__doc__)
+    draw_all(DATA, DATA.parent, tell=False)
+    draw_all(LAB / "data", LAB, tell=False)
 
 
 if __name__ == "__main__":

@@ -218,6 +218,29 @@ def grid_mixed(data):
     return grid_of(data, "mixed", [("Uniform", 512, "uniform", "over"), ("Distinct", 512, "distinct", "bytes")])
 
 
+def alone(data):
+    """Prompts by themselves: tokens a second, and the share of what large dense products reach."""
+    files = {shape: read(data / f"prompts-alone-{shape}.csv") for shape in ("llama2-7b", "llama3-8b")}
+    table = [[f"{int(length):,}"] + [f"{whole(value(rows, 'tokens_per_s', len=length, adapters=n))} "
+                                     f"({100 * value(rows, 'of_peak', len=length, adapters=n):.0f} %)" for rows in files.values() for n in (0, 1, 8)]
+             for length in dict.fromkeys(row["len"] for row in files["llama2-7b"])]
+    names = ("no adapter", "1 adapter", "8 adapters")
+    return markdown(["tokens of each of 16 prompts"] + [f"{SHAPES[shape]} {name}" for shape in files for name in names], table)
+
+
+def attention(data):
+    """Attention of prompts by itself, TFLOP/s and the share of what large dense products reach."""
+    shapes = ("llama2-7b", "llama3-8b", "qwen2.5-7b")
+    rows = {shape: read(data / f"attention-{shape}.csv") + read(data / f"attention-chunk-{shape}.csv") for shape in shapes}
+    table = []
+    for row in rows["llama2-7b"]:
+        at = {"prompt": row["prompt"], "cached": row["cached"]}
+        behind = f" behind {int(row['cached']):,}" if row["cached"] != "0" else ""
+        table.append([f"{int(row['prompt']):,}{behind}"] + [f"{whole(value(rows[shape], 'tflop_per_s', **at))} "
+                                                            f"({100 * value(rows[shape], 'of_products', **at):.0f} %)" for shape in shapes])
+    return markdown(["tokens of the prompt"] + [SHAPES[shape] for shape in shapes], table)
+
+
 def beside(data):
     """Prompts beside requests that decode."""
     table = []
@@ -231,7 +254,7 @@ def beside(data):
 
 
 TABLES = {"front": front, "cpu": cpu, "burst": burst, "engines": engines, "steps": steps, "prompts": prompts, "operator": operator, "grid": grid,
-          "grid-contexts": grid_contexts, "grid-mixed": grid_mixed, "beside": beside}
+          "grid-contexts": grid_contexts, "grid-mixed": grid_mixed, "alone": alone, "attention": attention, "beside": beside}
 
 
 def make_tables(data, tell):
