@@ -13,6 +13,8 @@
 #include "worker/adapter_key.h"
 #include "worker/worker.h"
 
+static const double SHORTEST_STEP = 0.7, LONGEST_STEP = 1.3; /* times the machine's step_time */
+
 /* Messages one after the other, each preceded by its length. */
 typedef struct { buf bytes; } message_list;
 
@@ -220,7 +222,7 @@ static void on_round(void *ctx)
         return;
     }
     w->in_step = true;
-    double time = w->on->step_time * w->slow * world_uniform(w->self.in, RNG_WORKERS, 0.7, 1.3);
+    double time = w->on->step_time * w->slow * world_uniform(w->self.in, RNG_WORKERS, SHORTEST_STEP, LONGEST_STEP);
     if (w->slow > 1)
         w->held_until = fmax(w->held_until, w->self.in->now + time);
     world_plan(w->self.in, &w->step, engine_is_idle(w->g) || worker_may_wait(w->w) > 0 ? 0 : time);
@@ -371,10 +373,11 @@ void sim_worker_slow(sim_worker *w, double times)
     w->slow = times;
 }
 
+/* The worker may be silent until its first step after the stop is done. */
 void sim_worker_stop(sim_worker *w, double seconds)
 {
     sim_process_stop(&w->self, seconds);
-    w->held_until = fmax(w->held_until, w->self.stopped_until);
+    w->held_until = fmax(w->held_until, w->self.stopped_until + LONGEST_STEP * w->slow * w->on->step_time);
 }
 
 bool sim_worker_is_empty(const sim_worker *w)
