@@ -1,5 +1,6 @@
 """A TCP proxy between a cluster's processes that cuts, stalls and garbles what goes through it."""
 import asyncio
+import contextlib
 import socket
 import struct
 
@@ -63,7 +64,8 @@ class Proxy:
         """One connection: with what was on its way, or in the middle of it."""
         for p in self.some():
             if self.rng.random() < 0.5:
-                p.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                with contextlib.suppress(OSError):      # its own end may have closed it meanwhile
+                    p.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 p.writer.transport.abort()
             else:
                 p.writer.close()
