@@ -10,6 +10,7 @@
 
 void all_of_add(schema *s, all_of *list, part p)
 {
+    build_step(s->b, list->n);
     for (int i = 0; i < list->n; i++)
         if (list->at[i].s == p.s && list->at[i].not_by == p.not_by) {
             list->in_circle = list->in_circle || (list->at[i].done & ~p.done & (DONE_ANY | DONE_ONE));
@@ -28,9 +29,11 @@ all_of all_of_one(schema *s, const json_t *member)
 
 static all_of copy_list(schema *s, const all_of *list)
 {
-    all_of copy = {0};
-    for (int i = 0; i < list->n; i++)
-        all_of_add(s, &copy, list->at[i]);
+    all_of copy = {.n = list->n};
+    build_step(s->b, list->n);
+    copy.at = build_grow(s->b, NULL, &copy.cap, list->n, sizeof *copy.at);
+    if (list->n > 0)
+        memcpy(copy.at, list->at, (size_t)list->n * sizeof *copy.at);
     return copy;
 }
 
@@ -226,6 +229,7 @@ unsigned schema_types(schema *s, const json_t *member)
 {
     const json_t *type = json_object_get(member, "type");
     unsigned types = json_is_array(type) ? 0 : type ? type_named(s, type) : TYPE_ALL;
+    build_step(s->b, 1 + (long)json_array_size(type));
     for (size_t i = 0; i < json_array_size(type); i++)
         types |= type_named(s, json_array_get(type, i));
     return type && json_is_true(json_object_get(member, "nullable")) ? types | TYPE_NULL : types;
@@ -368,6 +372,7 @@ unsigned schema_types_of_list(schema *s, const all_of *list)
             return 0;
         types &= schema_types(s, m);
         unsigned given = one ? schema_type_of(one) : 0;
+        build_step(s->b, (long)json_array_size(some));
         for (size_t k = 0; k < json_array_size(some); k++)
             given |= schema_type_of(json_array_get(some, k));
         types &= one || some ? given : TYPE_ALL;
@@ -398,8 +403,9 @@ static const json_t *find_given(const all_of *list, bool *one)
     return NULL;
 }
 
-static const json_t *property_of(const all_of *list, const char *name, size_t n)
+static const json_t *property_of(schema *s, const all_of *list, const char *name, size_t n)
 {
+    build_step(s->b, list->n);
     for (int i = 0; i < list->n; i++) {
         const json_t *p = json_object_getn(json_object_get(list->at[i].s, "properties"), name, n);
         if (p)
@@ -408,10 +414,11 @@ static const json_t *property_of(const all_of *list, const char *name, size_t n)
     return NULL;
 }
 
-static bool requires(const all_of *list, const char *name, size_t n)
+static bool requires(schema *s, const all_of *list, const char *name, size_t n)
 {
     for (int i = 0; i < list->n; i++) {
         const json_t *names = json_object_get(list->at[i].s, "required");
+        build_step(s->b, 1 + (long)json_array_size(names));
         for (size_t k = 0; k < json_array_size(names); k++) {
             const json_t *x = json_array_get(names, k);
             if (json_is_string(x) && json_string_length(x) == n && memcmp(json_string_value(x), name, n) == 0)
@@ -446,6 +453,54 @@ static bool is_disjoint_from(schema *s, const json_t *x, const json_t *y)
     return are_disjoint(s, &flat, false, y);
 }
 
+/* Return whether it is certain that no object of the list m is valid by `other`: because m never has a name that this
+ * requires, */
+static bool lacks_required(schema *s, const all_of *m, bool complete, const json_t *other)
+{
+    const json_t *names = json_object_get(other, "required");
+    bool closed = is_closed(m, complete), lacks = false;
+    build_step(s->b, m->n);
+    for (size_t k = 0; k < json_array_size(names) && closed && !lacks; k++) {
+        const json_t *x = json_array_get(names, k);
+        const char *name = json_string_value(x);
+        lacks = name && !property_of(s, m, name, json_string_length(x)) && !requires(s, m, name, json_string_length(x));
+    }
+    return lacks;
+}
+
+/* because m requires a name that this does not declare, and it allows no others, */
+static bool has_undeclared(schema *s, const all_of *m, const json_t *other)
+{
+    const json_t *properties = json_object_get(other, "properties");
+    bool has = false;
+    if (!json_is_false(json_object_get(other, "additionalProperties")) || json_object_get(other, "patternProperties"))
+        return false;
+    for (int q = 0; q < m->n && !has; q++) {
+        const json_t *names = json_object_get(m->at[q].s, "required");
+        build_step(s->b, 1 + (long)json_array_size(names));
+        for (size_t k = 0; k < json_array_size(names) && !has; k++) {
+            const json_t *x = json_array_get(names, k);
+            has = json_is_string(x) && !json_object_getn(properties, json_string_value(x), json_string_length(x));
+        }
+    }
+    return has;
+}
+
+/* or because a member that m requires is never valid by what this says of it. */
+static bool has_disjoint_member(schema *s, const all_of *m, const json_t *other)
+{
+    const char *name;
+    size_t n;
+    json_t *theirs;
+    bool has = false;
+    json_object_keylen_foreach(json_object_get(other, "properties"), name, n, theirs)
+    {
+        const json_t *ours = has ? NULL : property_of(s, m, name, n);
+        has = has || (ours && requires(s, m, name, n) && is_disjoint_from(s, ours, theirs));
+    }
+    return has;
+}
+
 /* Returns whether it is certain that no output of the flattened list m, of schemas that must hold, is valid by `other`.
  * complete: m is all that the output must obey, without combinations; then what it does not say (types, other
  * properties) is left out of outputs. */
@@ -466,33 +521,9 @@ static bool are_disjoint(schema *s, const all_of *m, bool complete, const json_t
             disjoint =
                 disjoint && schema_validates(s, other, one ? given : json_array_get(given, i)) == VERDICT_INVALID;
     }
-    for (int i = 0; i < o.n && !disjoint && both == TYPE_OBJECT; i++) {
-        const json_t *names = json_object_get(o.at[i].s, "required"),
-                     *properties = json_object_get(o.at[i].s, "properties");
-        for (size_t k = 0; k < json_array_size(names) && !disjoint; k++) {
-            const char *name = json_string_value(json_array_get(names, k));
-            size_t n = json_string_length(json_array_get(names, k));
-            disjoint = name && is_closed(m, complete) && !property_of(m, name, n) && !requires(m, name, n);
-        }
-        const char *name;
-        size_t n;
-        json_t *theirs;
-        json_object_keylen_foreach((json_t *)properties, name, n, theirs)
-        {
-            const json_t *ours = property_of(m, name, n);
-            disjoint = disjoint || (ours && requires(m, name, n) && is_disjoint_from(s, ours, theirs));
-        }
-        for (int q = 0; q < m->n && !disjoint && json_is_false(json_object_get(o.at[i].s, "additionalProperties"));
-             q++) {
-            const json_t *needed = json_object_get(m->at[q].s, "required");
-            for (size_t k = 0; k < json_array_size(needed) && !disjoint; k++) {
-                const json_t *x = json_array_get(needed, k);
-                disjoint = json_is_string(x) &&
-                           !json_object_getn(properties, json_string_value(x), json_string_length(x)) &&
-                           !json_object_get(o.at[i].s, "patternProperties");
-            }
-        }
-    }
+    for (int i = 0; i < o.n && !disjoint && both == TYPE_OBJECT; i++)
+        disjoint = lacks_required(s, m, complete, o.at[i].s) || has_undeclared(s, m, o.at[i].s) ||
+                   has_disjoint_member(s, m, o.at[i].s);
     build_leave(s->b);
     return disjoint;
 }

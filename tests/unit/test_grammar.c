@@ -429,6 +429,56 @@ static void test_bounds(void **state)
     buf_free(&deep);
 }
 
+static void add_times(buf *to, int n, const char *text)
+{
+    for (int i = 0; i < n; i++)
+        buf_add_str(to, text);
+}
+
+/* Compiling ends soon, with and without somebody who waits. */
+static void expect_too_long(const char *source)
+{
+    double start = cpu_now();
+    bool is_long;
+    err e;
+    assert_null(grammar_compile_soon(GRAMMAR_SCHEMA, source, strlen(source), &is_long, &e));
+    expect_error(GRAMMAR_SCHEMA, source, "takes too long");
+    assert_true(cpu_now() - start < 4); /* under sanitizers; a twentieth of it without */
+}
+
+/* A schema of many parts, which members of "oneOf" refer to, each of another t. */
+static void expect_members_too_long(const char *head, const char *part, int n_parts, const char *tail, int n_members)
+{
+    buf text = {0};
+    buf_add_str(&text, head);
+    add_times(&text, n_parts, part);
+    buf_add_str(&text, tail);
+    for (int i = 0; i < n_members; i++)
+        buf_printf(
+            &text,
+            "%s{\"$ref\":\"#/$defs/b\",\"allOf\":[{\"properties\":{\"t\":{\"const\":%d}},\"required\":[\"t\"]}]}",
+            i ? "," : "", i);
+    buf_add_str(&text, "]}");
+    expect_too_long(text.data);
+    buf_free(&text);
+}
+
+/* Members of "oneOf" are compared with each other; everything that is looked at for that counts as work. */
+static void test_schema_bounds(void **state)
+{
+    (void)state;
+    expect_members_too_long("{\"$defs\":{\"b\":{\"allOf\":[", "{},", 20000, "{}]}},\"oneOf\":[", 20);
+    expect_members_too_long(
+        "{\"$defs\":{\"b\":{\"type\":\"object\",\"properties\":{\"v\":{},\"w\":{},\"x\":{},\"y\":{}},\"required\":[",
+        "\"zzzzz\",", 10000, "\"a\"]}},\"oneOf\":[", 100);
+    buf text = {0};
+    buf_add_str(&text, "{\"allOf\":[");
+    add_times(&text, 80000, "{},");
+    buf_add_str(&text, "{}]}");
+    expect_too_long(text.data);
+    buf_free(&text);
+}
+
 /* Masks. */
 
 enum { VOCAB = 1500 };
@@ -635,6 +685,7 @@ int main(void)
         cmocka_unit_test(test_schema_arrays),
         cmocka_unit_test(test_schema_combinations),
         cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_schema_bounds),
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_states),
         cmocka_unit_test(test_ambiguity),
