@@ -453,8 +453,7 @@ static bool is_disjoint_from(schema *s, const json_t *x, const json_t *y)
     return are_disjoint(s, &flat, false, y);
 }
 
-/* Return whether it is certain that no object of the list m is valid by `other`: because m never has a name that this
- * requires, */
+/* Returns whether `other` requires a name that no object of the list m has. */
 static bool lacks_required(schema *s, const all_of *m, bool complete, const json_t *other)
 {
     const json_t *names = json_object_get(other, "required");
@@ -468,7 +467,7 @@ static bool lacks_required(schema *s, const all_of *m, bool complete, const json
     return lacks;
 }
 
-/* because m requires a name that this does not declare, and it allows no others, */
+/* Returns whether the list m requires a name that `other` does not allow. */
 static bool has_undeclared(schema *s, const all_of *m, const json_t *other)
 {
     const json_t *properties = json_object_get(other, "properties");
@@ -486,7 +485,7 @@ static bool has_undeclared(schema *s, const all_of *m, const json_t *other)
     return has;
 }
 
-/* or because a member that m requires is never valid by what this says of it. */
+/* Returns whether a member that the list m requires is certain to be invalid by what `other` says of it. */
 static bool has_disjoint_member(schema *s, const all_of *m, const json_t *other)
 {
     const char *name;

@@ -12,7 +12,7 @@ program=${PUNICA_BIN:-../../build/punica}
 tools=${TOOLS:-../../tools}
 work=$(mktemp -d)
 server=
-trap '[ -z "$server" ] || { kill "$server"; wait "$server"; }; rm -rf "$work"' EXIT
+trap '[ -z "$server" ] || { kill "$server" && wait "$server" || :; }; rm -rf "$work"' EXIT
 python3 "$tools/random_model.py" --shape "$shape" --tokens 32000 --adapters 128 --rank 16 --repeat --out "$work/files"
 for slots in 32 128; do
     "$program" serve "$work/files/model" --adapters "$work/files/adapters" --device "$device" --listen 127.0.0.1:0 --max-batch 32 \
