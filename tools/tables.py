@@ -102,7 +102,7 @@ def cpu(data):
             rates = [median(rows, "tokens_per_s", requests=64, at_once=32, adapters=n, **at) for n in (0, 1, 8, 64)]
             rates.append(median(rows, "tokens_per_s", at_once=1, adapters=0, **at))
             bold = "**" if system == "punica" else ""
-            table.append([f"{bold}{name + ': ' if bold else ''}{system}{bold}"] + [bold * (rate is not None) + digits(rate) + bold * (rate is not None) for rate in rates])
+            table.append([f"{bold}{name + ': ' if bold else ''}{system}{bold}"] + [f"{bold}{digits(rate)}{bold}" for rate in rates])
     return markdown(["tokens/s on two CPU cores", "no adapter", "1 adapter", "8 adapters", "64 adapters", "one request alone"], table)
 
 
@@ -210,7 +210,7 @@ def grid(data):
 def grid_contexts(data):
     """The same at longer contexts."""
     return grid_of(data, "contexts", [(f"{context} {name}", context, workload, "over") for context in (2048, 4096)
-                                for name, workload in (("none", "none"), ("Distinct", "distinct"))])
+                                      for name, workload in (("none", "none"), ("Distinct", "distinct"))])
 
 
 def grid_mixed(data):

@@ -288,9 +288,13 @@ void admission_make_room(admission *a)
     a->pages_peak = used > a->pages_peak ? used : a->pages_peak;
 }
 
-/* Notes of new streams where they begin. */
-static void choose_decodes(const admission *a, admission_step *step)
+/* Notes of new streams where they begin. Returns the number up to which prompts, by their admission, may hold up all
+ * decodes: no stream may wait for those that were admitted after it began, and one that is no longer young for none. So
+ * a burst holds up only streams that came with it, and only for a while. The first stream of a burst may wait if the
+ * others are admitted before its first decode. A request that was evicted or moved begins anew. */
+static uint64_t choose_decodes(const admission *a, admission_step *step)
 {
+    uint64_t most = UINT64_MAX;
     for (int i = 0; i < a->active.n; i++) {
         admission_item *it = a->active.at[i];
         if (n_pending(it) != 1 || !kv_pool_has_arrived(a->pool, &it->kv))
@@ -302,24 +306,14 @@ static void choose_decodes(const admission *a, admission_step *step)
         step->decode[step->n_decodes++] = (admission_rows){it, 1, true};
         step->work.n_decodes++;
         step->work.decode_reads += it->n_done + 1;
+        uint64_t number = a->step_seconds - it->decodes_since < YOUNG_SECONDS ? it->n_admitted_before : 0;
+        most = number < most ? number : most;
     }
+    return most;
 }
 
-/* Returns whether a decode of the step is an elder's for this prompt: of a stream that ran before the prompt was
- * admitted, or is no longer young, so that a burst of prompts holds up others that came with it only for a while.
- * The first stream of a burst is not an elder if the others are admitted before its first decode. A request that was
- * evicted or moved begins anew. */
-static bool has_elders(const admission *a, const admission_step *step, const admission_item *prompt)
-{
-    for (int i = 0; i < step->n_decodes; i++) {
-        const admission_item *it = step->decode[i].item;
-        if (it->n_admitted_before < prompt->number || a->step_seconds - it->decodes_since >= YOUNG_SECONDS)
-            return true;
-    }
-    return false;
-}
-
-static void choose_prompts(const admission *a, admission_step *step)
+/* no_elders_up_to: of prompts with higher numbers some decodes are elders. */
+static void choose_prompts(const admission *a, admission_step *step, uint64_t no_elders_up_to)
 {
     int rows_left = a->limit.prefill_rows, scored_left = a->limit.scored_rows;
     for (int i = 0; i < a->active.n && rows_left > 0; i++) {
@@ -327,7 +321,7 @@ static void choose_prompts(const admission *a, admission_step *step)
         int pending = n_pending(it), room = it->is_scored && scored_left < rows_left ? scored_left : rows_left;
         if (pending < 2 || room == 0 || !kv_pool_has_arrived(a->pool, &it->kv))
             continue;
-        step->work.has_elders = has_elders(a, step, it);
+        step->work.has_elders = it->number > no_elders_up_to;
         int n = row_budget_add_rows(&a->budget, &step->work, it->n_done, pending < room ? pending : room);
         if (n == 0)
             return; /* no later prompt may overtake it */
@@ -340,8 +334,7 @@ static void choose_prompts(const admission *a, admission_step *step)
 admission_step admission_choose_rows(admission *a)
 {
     admission_step step = {.prefill = a->prefill, .decode = a->decode};
-    choose_decodes(a, &step);
-    choose_prompts(a, &step);
+    choose_prompts(a, &step, choose_decodes(a, &step));
     return step;
 }
 

@@ -138,6 +138,13 @@ bool schema_flatten(schema *s, const all_of *list, all_of *out)
     return referred;
 }
 
+all_of schema_flatten_one(schema *s, const json_t *member)
+{
+    all_of one = all_of_one(s, member), flat;
+    schema_flatten(s, &one, &flat);
+    return flat;
+}
+
 /* Keywords. */
 
 static const struct {
@@ -448,8 +455,7 @@ static bool are_disjoint(schema *s, const all_of *m, bool complete, const json_t
 /* Returns whether it is certain that no value is valid by both, whatever else it must obey. */
 static bool is_disjoint_from(schema *s, const json_t *x, const json_t *y)
 {
-    all_of one = all_of_one(s, x), flat;
-    schema_flatten(s, &one, &flat);
+    all_of flat = schema_flatten_one(s, x);
     return are_disjoint(s, &flat, false, y);
 }
 
@@ -505,10 +511,9 @@ static bool has_disjoint_member(schema *s, const all_of *m, const json_t *other)
  * properties) is left out of outputs. */
 static bool are_disjoint(schema *s, const all_of *m, bool complete, const json_t *other)
 {
-    all_of o, of_other = all_of_one(s, other);
     build_enter(s->b);
     build_step(s->b, m->n);
-    schema_flatten(s, &of_other, &o);
+    all_of o = schema_flatten_one(s, other);
     bool one;
     const json_t *given = find_given(m, &one);
     complete = complete && !given; /* given values come whatever their types and properties */
@@ -600,8 +605,7 @@ static unsigned without_negated(schema *s, const part *p, unsigned types)
     const json_t *m = p->s;
     if (json_is_boolean(m))
         return json_is_true(m) ? 0 : types;
-    all_of one = all_of_one(s, m), flat;
-    schema_flatten(s, &one, &flat);
+    all_of flat = schema_flatten_one(s, m);
     unsigned flag, of = schema_types_of_list(s, &flat) & types, says = 0;
     for (int i = 0; i < flat.n; i++) {
         if (combination(&flat.at[i], &flag) || json_object_get(flat.at[i].s, "not"))
@@ -769,8 +773,7 @@ const expr *schema_read(rules *r, const char *text, size_t n)
 {
     schema *s = BUILD_NEW(r->b, schema);
     *s = (schema){.b = r->b, .r = r, .json = {.r = r}, .root = build_read_json(r->b, text, n)};
-    all_of root = all_of_one(s, s->root), flat;
-    schema_flatten(s, &root, &flat);
+    all_of flat = schema_flatten_one(s, s->root);
     return rule_of(s, &flat);
 }
 

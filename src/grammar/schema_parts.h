@@ -60,6 +60,9 @@ all_of all_of_one(schema *s, const json_t *member);
  * followed. */
 bool schema_flatten(schema *s, const all_of *list, all_of *out);
 
+/* Returns the flattened list of one schema. */
+all_of schema_flatten_one(schema *s, const json_t *member);
+
 /* Returns the values that obey all of the list. */
 const expr *schema_value(schema *s, const all_of *list);
 const expr *schema_rule(schema *s, const all_of *list); /* the same as a call of a rule, for what is used many times */

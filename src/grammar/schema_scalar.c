@@ -76,18 +76,10 @@ static const dfa *given_texts(schema *s, const json_t *m)
     return one || some ? dfa_of(s->b, x) : NULL;
 }
 
-/* Returns what a schema that must not hold leads to, a list without combinations. */
-static all_of negated_list(schema *s, const json_t *m)
-{
-    all_of one = all_of_one(s, m), flat;
-    schema_flatten(s, &one, &flat);
-    return flat;
-}
-
 /* Returns the texts that m allows, a schema that must not hold and constrains only scalars. NULL: it allows none. */
 static const dfa *negated_texts(schema *s, const json_t *m)
 {
-    all_of list = negated_list(s, m);
+    all_of list = schema_flatten_one(s, m);
     if (!(schema_types_of_list(s, &list) & TYPE_STRING))
         return NULL;
     const dfa *x = json_rule_all_texts(s->b);
@@ -198,7 +190,7 @@ static const dfa *given_numbers(schema *s, const json_t *m)
 /* Returns the numbers that m allows, a schema that must not hold and constrains only scalars. NULL: it allows none. */
 static const dfa *negated_numbers(schema *s, const json_t *m)
 {
-    all_of list = negated_list(s, m);
+    all_of list = schema_flatten_one(s, m);
     unsigned types = schema_types_of_list(s, &list) & TYPE_NUMBER;
     if (!types)
         return NULL;

@@ -199,13 +199,15 @@ static bool ranges_equal(const jinja_range *a, const jinja_range *b)
     return n == jinja_range_length(b) && (n == 0 || (a->start == b->start && (n == 1 || a->step == b->step)));
 }
 
+/* Returns a number as it is: a long double holds every int and every float. */
+static long double exact(value v)
+{
+    return v.kind == VALUE_FLOAT ? (long double)v.f : (long double)value_to_int(v);
+}
+
 static bool numbers_equal(value a, value b)
 {
-    if (value_is_int(a) && value_is_int(b))
-        return value_to_int(a) == value_to_int(b);
-    long double x = a.kind == VALUE_FLOAT ? (long double)a.f : (long double)value_to_int(a); /* exact for both */
-    long double y = b.kind == VALUE_FLOAT ? (long double)b.f : (long double)value_to_int(b);
-    return x == y;
+    return exact(a) == exact(b);
 }
 
 bool value_equal(jinja_run *r, value a, value b)
@@ -266,8 +268,7 @@ static value_order compare_lists(jinja_run *r, const jinja_list *a, const jinja_
 
 static value_order compare_numbers(value a, value b)
 {
-    long double x = a.kind == VALUE_FLOAT ? (long double)a.f : (long double)value_to_int(a);
-    long double y = b.kind == VALUE_FLOAT ? (long double)b.f : (long double)value_to_int(b);
+    long double x = exact(a), y = exact(b);
     return x < y ? ORDER_LESS : x > y ? ORDER_GREATER : x == y ? ORDER_EQUAL : ORDER_NONE;
 }
 

@@ -8,11 +8,9 @@
 #include "base/mem.h"
 #include "text/utf8.h"
 
-typedef struct { uint32_t lo, hi; } range;
-
 /* Characters whose combining class or decomposition came with Unicode 10 or later. The reference
  * normalises by Unicode 9 and leaves them as they are. */
-static const range after_unicode_9[] = {
+static const unicode_range after_unicode_9[] = {
     {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xc3c, 0xc3c},
     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},   {0x1abf, 0x1ace},   {0x1df6, 0x1dfa},
     {0x32ff, 0x32ff},   {0xa7f2, 0xa7f4},   {0xa82c, 0xa82c},   {0xab69, 0xab69},   {0x10781, 0x10785},
@@ -102,19 +100,22 @@ bool unicode_is_mark(uint32_t cp)
     return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_ME;
 }
 
-static bool is_after_9(uint32_t cp)
+bool unicode_in_ranges(const unicode_range *at, size_t n, uint32_t cp)
 {
-    if (cp < after_unicode_9[0].lo)
-        return false;
-    size_t lo = 0, hi = N_AFTER_9;
+    size_t lo = 0, hi = n;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        if (cp > after_unicode_9[mid].hi)
+        if (cp > at[mid].hi)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo < N_AFTER_9 && cp >= after_unicode_9[lo].lo;
+    return lo < n && cp >= at[lo].lo;
+}
+
+static bool is_after_9(uint32_t cp)
+{
+    return cp >= after_unicode_9[0].lo && unicode_in_ranges(after_unicode_9, N_AFTER_9, cp);
 }
 
 typedef struct {

@@ -18,6 +18,10 @@ bool unicode_is_space(uint32_t cp); /* the White_Space property */
 bool unicode_is_blank(uint32_t cp); /* Python's str.isspace(): White_Space, and U+001C to U+001F */
 bool unicode_is_mark(uint32_t cp);  /* a combining mark, general category M */
 
+/* Returns whether a character is in one of n ranges, which are in ascending order. */
+typedef struct { uint32_t lo, hi; } unicode_range;
+bool unicode_in_ranges(const unicode_range *at, size_t n, uint32_t cp);
+
 /* Append the text in this normalisation form. Linear in n, also for long runs of marks. */
 void unicode_normalize(unicode_form form, const char *text, size_t n, buf *out);
 

@@ -11,7 +11,7 @@ tokens=${2:-400}
 [ $# -eq 0 ] || shift
 work=$(mktemp -d)
 server=
-trap '[ -z "$server" ] || kill $server 2>/dev/null && wait $server; rm -rf "$work"' EXIT
+trap '[ -z "$server" ] || { kill $server && wait $server || :; } 2>/dev/null; rm -rf "$work"' EXIT
 cc -O2 -D_GNU_SOURCE -shared -fPIC -o "$work/step_clock.so" tests/perf/step_clock.c -ldl
 cc -O2 -D_GNU_SOURCE -o "$work/token_delay" tests/perf/token_delay.c
 LD_PRELOAD=$work/step_clock.so STEP_CLOCK=$work/steps "$program" serve --listen 127.0.0.1:0 --threads 1 --max-batch "$streams" "$@" >"$work/banner" &

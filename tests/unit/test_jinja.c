@@ -50,6 +50,21 @@ static void expect(const char *source, const char *want)
     expect_within(source, &jinja_default_limits, want);
 }
 
+static void expect_says(const char *program, const char *says)
+{
+    char *got = result(program, strlen(program), &jinja_default_limits);
+    if (!strstr(got, says))
+        fail_msg("%s\n  gave   %s", program, got);
+    free(got);
+}
+
+static void expect_failure(const char *expression, const char *says)
+{
+    char *program = xasprintf("{{ %s }}", expression);
+    expect_says(program, says);
+    free(program);
+}
+
 static void test_compile_errors(void **state)
 {
     (void)state;
@@ -123,10 +138,7 @@ static void test_keys(void **state)
     for (size_t i = 0; i < sizeof unhashable / sizeof *unhashable; i++)
         for (size_t k = 0; k < sizeof programs / sizeof *programs; k++) {
             char *want = xasprintf("unhashable type: '%s'", types[i]), *program = xasprintf(programs[k], unhashable[i]);
-            char *got = result(program, strlen(program), &jinja_default_limits);
-            if (!strstr(got, want))
-                fail_msg("%s\n  gave   %s", program, got);
-            free(got);
+            expect_says(program, want);
             free(program);
             free(want);
         }
@@ -196,14 +208,8 @@ static void test_extreme_arguments(void **state)
            "700.07.5True0");
     static const char *const too_large[] = {"-" LOW,    LOW " | abs", LOW " // -1",         LOW " * -1",
                                             LOW " - 1", HIGH " + 1",  "[" HIGH ", 1] | sum"};
-    for (size_t i = 0; i < sizeof too_large / sizeof *too_large; i++) {
-        char *program = xasprintf("{{ %s }}", too_large[i]),
-             *got = result(program, strlen(program), &jinja_default_limits);
-        if (!strstr(got, "an integer of more than 64 bits"))
-            fail_msg("%s\n  gave   %s", program, got);
-        free(got);
-        free(program);
-    }
+    for (size_t i = 0; i < sizeof too_large / sizeof *too_large; i++)
+        expect_failure(too_large[i], "an integer of more than 64 bits");
 }
 
 /* NaN is neither less nor greater than anything, nor equal to it. */
@@ -305,16 +311,10 @@ static void test_arguments(void **state)
     expect("{{ 'abc'.count('') }}{{ 'abc'.count('', 1, 2) }}{{ 'abc'.count('', 2, 1) }}{{ 'äbc'.count('', -2) }}",
            "4203");
     expect("{{ [{'a': 1}, ['x', 'y']] | map(attribute=1, default='none') | list }}", "['none', 'y']");
-    static const char *const no_none[] = {"center(none)", "zfill(none)", "split('e', none)", "replace('t', 'T', none)",
-                                          "expandtabs(none)"};
-    for (size_t i = 0; i < sizeof no_none / sizeof *no_none; i++) {
-        char *program = xasprintf("{{ s.%s }}", no_none[i]),
-             *got = result(program, strlen(program), &jinja_default_limits);
-        if (!strstr(got, "expected an integer, not 'NoneType'"))
-            fail_msg("%s\n  gave   %s", program, got);
-        free(got);
-        free(program);
-    }
+    static const char *const no_none[] = {"s.center(none)", "s.zfill(none)", "s.split('e', none)",
+                                          "s.replace('t', 'T', none)", "s.expandtabs(none)"};
+    for (size_t i = 0; i < sizeof no_none / sizeof *no_none; i++)
+        expect_failure(no_none[i], "expected an integer, not 'NoneType'");
     expect("{{ s.find('t', none) }}{{ s.find('t', 1, none) }}{{ s.count('t', none, none) }}", "032");
     expect("{{ s | center(none) }}", "render: line 1: filter 'center': width must be an integer, not NoneType");
     expect("{{ s | truncate(none) }}", "render: line 1: filter 'truncate': length must be an integer, not NoneType");
